@@ -1,0 +1,12 @@
+//! `mcd` turns "this machine should be that OS image, with these kernel arguments and this
+//! configuration" into one atomic change of an OSTree host.
+//!
+//! The library is the program: `main.rs` only parses, dispatches and picks the exit code.
+//!
+//! * [`model`]: nouns without effects: image references, kernel arguments, records.
+//! * [`plan`]: decisions without effects: what to do, what it costs, what is refused.
+//! * `host`: effects on the machine (feature `ostree`).
+//! * `pipeline`: observe ▸ plan ▸ preflight ▸ prepare ▸ commit, the one way to change a host.
+
+pub mod error;
+pub mod model;
