@@ -9,4 +9,5 @@
 //! * `pipeline`: observe ▸ plan ▸ preflight ▸ prepare ▸ commit, the one way to change a host.
 
 pub mod error;
+pub mod host;
 pub mod model;

@@ -1,0 +1,136 @@
+//! Pins: deployments that no change drops.
+//!
+//! libostree's pin is one bit in the origin. The last good deployment must stay until the next one is
+//! good, so it is pinned too; that this pin is ours stands in the boot file. A person's pin is left
+//! alone, and pinning what we keep makes the pin theirs.
+
+use anyhow::{Context, Result};
+use fn_error_context::context;
+
+use super::host_lock::HostLocked;
+use super::status::name_of;
+use crate::error::Fault;
+use crate::model::boot_order::{Selector, merge_source};
+use crate::model::boots::{BootEntry, BootRecord, BootState};
+use crate::model::status::{DeploymentName, DeploymentStatus, HostStatus};
+
+/// What pinning or unpinning did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pinned {
+    /// It is pinned now.
+    Yes,
+    /// It is not pinned any more; the next change may drop it.
+    No,
+    /// It is a person's pin no more, but stays as the last good deployment.
+    StillKept,
+    /// It was as asked.
+    Unchanged,
+}
+
+impl HostLocked<'_> {
+    /// Pins a deployment for a person.
+    pub fn pin(&self, which: &Selector) -> Result<(DeploymentName, Pinned)> {
+        let status = self.status()?;
+        let deployment = find(&status, which)?;
+        if deployment.staged {
+            return Err(Fault::refused(format!("deployment {} is staged", deployment.name))
+                .why("a staged deployment can be pinned only when it has been booted")
+                .next("pin it after the reboot")
+                .into());
+        }
+        let name = deployment.name.clone();
+        if deployment.pinned {
+            return Ok((name, Pinned::Unchanged));
+        }
+        if deployment.kept {
+            self.edit_boots(|boots| boots.kept = None)?;
+        } else {
+            self.set_pin_bit(&name, true)?;
+        }
+        Ok((name, Pinned::Yes))
+    }
+
+    /// Takes a person's pin away.
+    pub fn unpin(&self, which: &Selector) -> Result<(DeploymentName, Pinned)> {
+        let status = self.status()?;
+        let deployment = find(&status, which)?;
+        let name = deployment.name.clone();
+        if !deployment.pinned {
+            return Ok((name, Pinned::Unchanged));
+        }
+        if last_good(&self.boots()?, &status).is_some_and(|good| good.name == name) {
+            self.edit_boots(|boots| boots.kept = Some(name.clone()))?;
+            return Ok((name, Pinned::StillKept));
+        }
+        self.set_pin_bit(&name, false)?;
+        Ok((name, Pinned::No))
+    }
+
+    /// Pins the last good deployment before a change, unless it is pinned. On a host that never judged
+    /// one, the one that the change is made from counts as good.
+    pub(super) fn keep_last_good(&self) -> Result<()> {
+        let status = self.status()?;
+        let boots = self.boots()?;
+        if let Some(good) = last_good(&boots, &status) {
+            return self.keep(&good.clone());
+        }
+        let Some(source) = merge_source(&status.deployments) else { return Ok(()) };
+        let entry = BootEntry::new(entry_id(source), Some(source.name.clone()), BootState::Good);
+        self.edit_boots(|boots| boots.put(entry))?;
+        self.keep(source)
+    }
+
+    /// Moves our pin to `good`.
+    #[context("Keeping deployment {}", good.name)]
+    pub(super) fn keep(&self, good: &DeploymentStatus) -> Result<()> {
+        let before = self.boots()?.kept;
+        // The bit first: with the mark alone, a power cut would leave nothing that protects it.
+        let mark = if good.pinned { None } else { Some(good.name.clone()) };
+        if !good.pinned && !good.kept {
+            self.set_pin_bit(&good.name, true)?;
+        }
+        if before != mark {
+            self.edit_boots(|boots| boots.kept.clone_from(&mark))?;
+        }
+        match before {
+            Some(old) if old != good.name => self.set_pin_bit(&old, false),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sets libostree's bit. A deployment that is gone needs none.
+    #[context("Changing the pin of deployment {name}")]
+    fn set_pin_bit(&self, name: &DeploymentName, pinned: bool) -> Result<()> {
+        let deployments = self.sysroot().deployments();
+        let Some(deployment) = deployments.iter().find(|one| name_of(one) == *name && !one.is_staged()) else {
+            return Ok(());
+        };
+        self.sysroot().deployment_set_pinned(deployment, pinned).context("Writing its origin")
+    }
+}
+
+/// The name of a deployment's entry in the boot file: our id, or its own name if others made it.
+pub(super) fn entry_id(deployment: &DeploymentStatus) -> String {
+    deployment.id.clone().unwrap_or_else(|| deployment.name.to_string())
+}
+
+/// The last deployment that was found good, if it is still there.
+pub(super) fn last_good<'a>(boots: &BootRecord, status: &'a HostStatus) -> Option<&'a DeploymentStatus> {
+    let present = |name: &DeploymentName| status.deployments.iter().find(|one| one.name == *name && !one.staged);
+    if let Some(kept) = boots.kept.as_ref().and_then(present) {
+        return Some(kept);
+    }
+    let good = boots.entries.iter().filter(|entry| entry.state == BootState::Good);
+    let newest_first = {
+        let mut good: Vec<&BootEntry> = good.collect();
+        good.sort_by_key(|entry| std::cmp::Reverse(entry.when));
+        good
+    };
+    newest_first.into_iter().find_map(|entry| entry.deployment.as_ref().and_then(present))
+}
+
+pub(super) fn find<'a>(status: &'a HostStatus, which: &Selector) -> Result<&'a DeploymentStatus, Fault> {
+    which.find(&status.deployments).ok_or_else(|| {
+        Fault::refused(format!("there is no deployment '{which}'")).next("see mcd status for what there is")
+    })
+}
