@@ -10,8 +10,9 @@ use fn_error_context::context;
 use super::host_lock::HostLocked;
 use super::status::name_of;
 use crate::error::Fault;
-use crate::model::boot_order::{Selector, merge_source};
+use crate::model::boot_order::merge_source;
 use crate::model::boots::{BootEntry, BootRecord, BootState};
+use crate::plan::short_name;
 use crate::model::status::{DeploymentName, DeploymentStatus, HostStatus};
 
 /// What pinning or unpinning did.
@@ -28,42 +29,40 @@ pub enum Pinned {
 }
 
 impl HostLocked<'_> {
-    /// Pins a deployment for a person.
-    pub fn pin(&self, which: &Selector) -> Result<(DeploymentName, Pinned)> {
+    /// Pins a deployment for a person, or takes a person's pin away.
+    pub fn set_pinned(&self, name: &DeploymentName, pinned: bool) -> Result<Pinned> {
         let status = self.status()?;
-        let deployment = find(&status, which)?;
+        let deployment = find(&status, name)?;
+        match (pinned, deployment.pinned) {
+            (true, true) | (false, false) => Ok(Pinned::Unchanged),
+            (true, false) => self.pin(deployment),
+            (false, true) => self.unpin(deployment, &status),
+        }
+    }
+
+    fn pin(&self, deployment: &DeploymentStatus) -> Result<Pinned> {
         if deployment.staged {
-            return Err(Fault::refused(format!("deployment {} is staged", deployment.name))
-                .why("a staged deployment can be pinned only when it has been booted")
+            return Err(Fault::refused(format!("deployment {} is staged", short_name(&deployment.name)))
+                .why("a deployment can be pinned only when it has been finalised")
                 .next("pin it after the reboot")
                 .into());
-        }
-        let name = deployment.name.clone();
-        if deployment.pinned {
-            return Ok((name, Pinned::Unchanged));
         }
         if deployment.kept {
             self.edit_boots(|boots| boots.kept = None)?;
         } else {
-            self.set_pin_bit(&name, true)?;
+            self.set_pin_bit(&deployment.name, true)?;
         }
-        Ok((name, Pinned::Yes))
+        Ok(Pinned::Yes)
     }
 
-    /// Takes a person's pin away.
-    pub fn unpin(&self, which: &Selector) -> Result<(DeploymentName, Pinned)> {
-        let status = self.status()?;
-        let deployment = find(&status, which)?;
-        let name = deployment.name.clone();
-        if !deployment.pinned {
-            return Ok((name, Pinned::Unchanged));
-        }
-        if last_good(&self.boots()?, &status).is_some_and(|good| good.name == name) {
+    fn unpin(&self, deployment: &DeploymentStatus, status: &HostStatus) -> Result<Pinned> {
+        let name = &deployment.name;
+        if last_good(&self.boots()?, status).is_some_and(|good| good.name == *name) {
             self.edit_boots(|boots| boots.kept = Some(name.clone()))?;
-            return Ok((name, Pinned::StillKept));
+            return Ok(Pinned::StillKept);
         }
-        self.set_pin_bit(&name, false)?;
-        Ok((name, Pinned::No))
+        self.set_pin_bit(name, false)?;
+        Ok(Pinned::No)
     }
 
     /// Pins the last good deployment before a change, unless it is pinned. On a host that never judged
@@ -129,8 +128,8 @@ pub(super) fn last_good<'a>(boots: &BootRecord, status: &'a HostStatus) -> Optio
     newest_first.into_iter().find_map(|entry| entry.deployment.as_ref().and_then(present))
 }
 
-pub(super) fn find<'a>(status: &'a HostStatus, which: &Selector) -> Result<&'a DeploymentStatus, Fault> {
-    which.find(&status.deployments).ok_or_else(|| {
-        Fault::refused(format!("there is no deployment '{which}'")).next("see mcd status for what there is")
+fn find<'a>(status: &'a HostStatus, name: &DeploymentName) -> Result<&'a DeploymentStatus, Fault> {
+    status.deployments.iter().find(|one| one.name == *name).ok_or_else(|| {
+        Fault::refused(format!("there is no deployment {name}")).next("see `mcd status` for what there is")
     })
 }

@@ -4,26 +4,7 @@
 //! nothing protects are dropped from the list in the same switch. What is kept here is what libostree
 //! keeps when it finalises a staged deployment, so that both ways to deploy end alike.
 
-use std::fmt;
-use std::str::FromStr;
-
 use super::status::{DeploymentName, DeploymentStatus};
-
-/// How a person names a deployment: `booted`, `rollback`, `staged`, its place in the boot order, or
-/// `CHECKSUM.SERIAL`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Selector {
-    /// The running one.
-    Booted,
-    /// The one that `mcd rollback` goes to.
-    Rollback,
-    /// The one that waits for the shutdown.
-    Staged,
-    /// The one at this place, from 0, as `mcd status` numbers them.
-    Place(usize),
-    /// The one of this name.
-    Name(DeploymentName),
-}
 
 /// What becomes of the present deployments when a new one is put before them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,49 +48,6 @@ pub fn rollback_target(deployments: &[DeploymentStatus]) -> Option<&DeploymentSt
         None => next,
     };
     deployments.iter().find(|deployment| deployment.index > from.index && deployment.stateroot == from.stateroot)
-}
-
-impl Selector {
-    /// The deployment that is meant, if it is there.
-    pub fn find<'a>(&self, deployments: &'a [DeploymentStatus]) -> Option<&'a DeploymentStatus> {
-        match self {
-            Self::Booted => deployments.iter().find(|deployment| deployment.booted),
-            Self::Rollback => rollback_target(deployments),
-            Self::Staged => deployments.iter().find(|deployment| deployment.staged),
-            Self::Place(place) => deployments.iter().find(|deployment| deployment.index == *place),
-            Self::Name(name) => deployments.iter().find(|deployment| deployment.name == *name),
-        }
-    }
-}
-
-impl FromStr for Selector {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "booted" => Ok(Self::Booted),
-            "rollback" => Ok(Self::Rollback),
-            "staged" => Ok(Self::Staged),
-            _ if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) => {
-                text.parse().map(Self::Place).map_err(|_| format!("deployment '{text}': no such place"))
-            }
-            _ => text.parse().map(Self::Name).map_err(|_| {
-                format!("deployment '{text}': expected booted, rollback, staged, a place (0, 1, …) or CHECKSUM.SERIAL")
-            }),
-        }
-    }
-}
-
-impl fmt::Display for Selector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Booted => f.write_str("booted"),
-            Self::Rollback => f.write_str("rollback"),
-            Self::Staged => f.write_str("staged"),
-            Self::Place(place) => place.fmt(f),
-            Self::Name(name) => name.fmt(f),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -180,22 +118,6 @@ mod tests {
         ] {
             let found = rollback_target(&order(order_of)).map(|deployment| deployment.index);
             assert_eq!(found, target, "{order_of}");
-        }
-    }
-
-    #[test]
-    fn selectors_parse_and_find() {
-        let list = order("sb-");
-        for (text, place) in [("booted", 1), ("rollback", 1), ("staged", 0), ("2", 2)] {
-            let selector: Selector = text.parse().unwrap();
-            assert_eq!(selector.find(&list).unwrap().index, place, "{text}");
-            assert_eq!(selector.to_string(), text);
-        }
-        let name = list[2].name.to_string();
-        assert_eq!(name.parse::<Selector>().unwrap().find(&list).unwrap().index, 2);
-        assert_eq!("7".parse::<Selector>().unwrap().find(&list), None);
-        for bad in ["", "Booted", "-1", "99999999999999999999999", "abc.0"] {
-            assert!(bad.parse::<Selector>().unwrap_err().contains(&format!("'{bad}'")), "{bad}");
         }
     }
 }

@@ -111,7 +111,10 @@ impl ImageReference {
     /// The same image by this digest: what a tag was resolved to.
     #[must_use]
     pub fn with_digest(&self, digest: Digest) -> Self {
-        Self { digest: Some(digest), ..self.clone() }
+        Self {
+            digest: Some(digest),
+            ..self.clone()
+        }
     }
 
     /// The tag to use where one is needed: `latest` when neither tag nor digest was written, as all
@@ -128,7 +131,10 @@ impl ImageReference {
     pub fn to_skopeo(&self) -> String {
         let prefix = self.transport.prefix();
         match (&self.digest, &self.tag) {
-            (Some(digest), _) if self.transport != Transport::OciDir && self.transport != Transport::OciArchive => {
+            (Some(digest), _)
+                if self.transport != Transport::OciDir
+                    && self.transport != Transport::OciArchive =>
+            {
                 format!("{prefix}{}@{digest}", self.location)
             }
             (_, Some(tag)) => format!("{prefix}{}:{tag}", self.location),
@@ -138,7 +144,8 @@ impl ImageReference {
 
     /// `host[:port]` of a registry reference.
     pub fn registry_host(&self) -> Option<&str> {
-        (self.transport == Transport::Registry).then(|| self.location.split('/').next().unwrap_or(&self.location))
+        (self.transport == Transport::Registry)
+            .then(|| self.location.split('/').next().unwrap_or(&self.location))
     }
 
     /// As a person would type it: `host/name:tag`, or with the transport where it is no registry.
@@ -198,13 +205,20 @@ impl fmt::Display for OsImage {
                 write!(f, "ostree-remote-image:{remote}:")?;
             }
         }
-        if is_registry { self.image.write_name(f) } else { write!(f, "{}", self.image) }
+        if is_registry {
+            self.image.write_name(f)
+        } else {
+            write!(f, "{}", self.image)
+        }
     }
 }
 
 impl From<ImageReference> for OsImage {
     fn from(image: ImageReference) -> Self {
-        Self { verification: Verification::PolicyOnly, image }
+        Self {
+            verification: Verification::PolicyOnly,
+            image,
+        }
     }
 }
 

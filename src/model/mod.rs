@@ -4,5 +4,7 @@ pub mod boot_order;
 pub mod digest;
 pub mod event;
 pub mod image_ref;
-pub mod observed;
+pub mod kargs;
+pub mod oci;
+pub mod repo_refs;
 pub mod status;

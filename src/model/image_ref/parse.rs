@@ -103,11 +103,9 @@ fn hide_credential(text: &str) -> Option<(String, &'static str)> {
         return None;
     }
     let is_digest = |tail: &str| DIGEST_ALGORITHMS.iter().any(|name| tail.starts_with(name));
-    let last = body
+    let (last, _) = body
         .match_indices('@')
-        .filter(|(at, _)| !is_digest(&body[at + 1..]))
-        .next_back()?
-        .0;
+        .rfind(|(at, _)| !is_digest(&body[at + 1..]))?;
     // Only a scheme before the first `@` may stay.
     let first = body.find('@').unwrap_or(last);
     let keep = body[..first].find("://").map_or(0, |at| at + "://".len());
