@@ -102,7 +102,8 @@ impl KernelArguments {
     }
 
     /// The list after these edits: deletions first, then replacements, then additions, each kind
-    /// in the order given. Doing the same edits again without an [`KargEdit::Append`] changes nothing.
+    /// in the order given. Doing the same edits again changes nothing, but for [`KargEdit::Append`] and
+    /// for what is deleted or replaced and added in one.
     ///
     /// # Errors
     ///

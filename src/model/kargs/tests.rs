@@ -240,11 +240,13 @@ fn argument() -> impl Strategy<Value = String> {
     ]
 }
 
+/// Each kind has keys of its own: what is both deleted and added moves to the end.
 fn edits() -> impl Strategy<Value = Vec<KargEdit>> {
     let edit = prop_oneof![
-        argument().prop_map(AppendIfMissing),
-        argument().prop_map(Delete),
-        argument().prop_map(DeleteExact),
+        "[a-b](=[a-z]{1,2})?".prop_map(AppendIfMissing),
+        "[c-d](=[a-z]{1,2})?".prop_map(Delete),
+        "[c-d](=[a-z]{1,2})?".prop_map(DeleteExact),
+        "e=[a-z]{1,2}".prop_map(Replace),
     ];
     proptest::collection::vec(edit, 0..5)
 }
