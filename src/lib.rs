@@ -11,3 +11,4 @@
 pub mod error;
 pub mod host;
 pub mod model;
+pub mod plan;

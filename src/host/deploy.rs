@@ -17,26 +17,38 @@ use crate::model::boot_order::{self, AfterDeploy};
 use crate::model::digest::Digest;
 use crate::model::image_ref::OsImage;
 use crate::model::kargs::KernelArguments;
-use crate::model::origin;
+use crate::model::origin::{GROUP_MCD, GROUP_ORIGIN, GROUP_TRANSIENT, KEY_ASKED_DIGEST, KEY_ID, KEY_IMAGE, KEY_MANIFEST_DIGEST};
+use crate::model::records::Intent;
 use crate::model::status::DeploymentName;
 
 /// What to deploy.
 #[derive(Debug, Clone)]
-pub struct DeployRequest<'a> {
+pub struct DeployRequest {
     /// The commit: an image commit or one derived from it.
-    pub commit: &'a str,
-    /// The image, for the origin.
-    pub image: &'a OsImage,
+    pub commit: String,
+    /// The image, for the origin. None keeps the origin of the merge source: only arguments change.
+    pub image: Option<OsImage>,
     /// The manifest that was imported.
-    pub digest: &'a Digest,
+    pub digest: Option<Digest>,
     /// The digest that was asked for, if it was another: that of an index.
-    pub asked_digest: Option<&'a Digest>,
+    pub asked_digest: Option<Digest>,
     /// Our id of the change.
-    pub id: &'a str,
-    /// The digest of the request file that asked for it.
-    pub request: Option<&'a Digest>,
+    pub id: String,
     /// All kernel arguments of the new deployment, without `ostree=`.
-    pub kernel_arguments: &'a KernelArguments,
+    pub kernel_arguments: KernelArguments,
+}
+
+impl From<&Intent> for DeployRequest {
+    fn from(intent: &Intent) -> Self {
+        Self {
+            commit: intent.commit.clone(),
+            image: intent.asked.clone(),
+            digest: intent.digest.clone(),
+            asked_digest: intent.asked_digest.clone(),
+            id: intent.id.clone(),
+            kernel_arguments: KernelArguments::parse(&intent.kernel_arguments),
+        }
+    }
 }
 
 /// What became of it.
@@ -52,12 +64,12 @@ pub struct Deployed {
 
 impl HostLocked<'_> {
     /// Deploys. The caller has made the intent *committed* before.
-    pub fn deploy(&self, request: &DeployRequest<'_>) -> Result<Deployed> {
+    pub fn deploy(&self, request: &DeployRequest) -> Result<Deployed> {
         let source = merge_deployment(self.sysroot()).ok_or_else(|| no_deployment(self))?;
         // Finalising keeps only the running, merge source and pinned deployments: the last good one
         // must be pinned before, and the boot file must know the change before it can be booted.
         self.keep_last_good()?;
-        self.note_committed(request)?;
+        self.note_change(&request.id)?;
         let others = boot_order::after_deploy(&self.status()?.deployments);
         let deployed = if self.host().is_booted() {
             self.stage(request, &source)
@@ -72,20 +84,20 @@ impl HostLocked<'_> {
             }
         };
         let name = name_of(&new);
-        self.note_deployment(request.id, &name)?;
+        self.note_deployment(&request.id, &name)?;
         Ok(Deployed { name, staged: self.host().is_booted(), others })
     }
 
     #[context("Staging {}", request.commit)]
-    fn stage(&self, request: &DeployRequest<'_>, source: &ostree::Deployment) -> Result<ostree::Deployment> {
-        let arguments = request.kernel_arguments.to_strings();
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    fn stage(&self, request: &DeployRequest, source: &ostree::Deployment) -> Result<ostree::Deployment> {
+        let arguments = request.kernel_arguments.without("ostree");
+        let arguments: Vec<&str> = arguments.arguments().iter().map(String::as_str).collect();
         let options = options(&arguments);
         let stateroot = source.osname();
         Ok(self.sysroot().stage_tree_with_options(
             Some(&stateroot),
-            request.commit,
-            Some(&origin_file(request)),
+            &request.commit,
+            Some(&origin_file(request, source)),
             Some(source),
             &options,
             gio::Cancellable::NONE,
@@ -95,18 +107,18 @@ impl HostLocked<'_> {
     #[context("Deploying {}", request.commit)]
     fn deploy_and_switch(
         &self,
-        request: &DeployRequest<'_>,
+        request: &DeployRequest,
         source: &ostree::Deployment,
         others: &AfterDeploy,
     ) -> Result<ostree::Deployment> {
-        let arguments = request.kernel_arguments.to_strings();
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let arguments = request.kernel_arguments.without("ostree");
+        let arguments: Vec<&str> = arguments.arguments().iter().map(String::as_str).collect();
         let options = options(&arguments);
         let stateroot = source.osname();
         let new = self.sysroot().deploy_tree_with_options(
             Some(&stateroot),
-            request.commit,
-            Some(&origin_file(request)),
+            &request.commit,
+            Some(&origin_file(request, source)),
             Some(source),
             Some(&options),
             gio::Cancellable::NONE,
@@ -147,30 +159,6 @@ impl HostLocked<'_> {
         self.write_order(&order)?;
         Ok(true)
     }
-
-    /// Keeps `commit` in the repo for as long as a record names it by `id`.
-    #[context("Keeping commit {commit}")]
-    pub fn set_keep_ref(&self, id: &str, commit: &str) -> Result<()> {
-        Ok(self.host().repo()?.set_ref_immediate(None, &keep_ref(id), Some(commit), gio::Cancellable::NONE)?)
-    }
-
-    /// Gives up the commit that is kept by `id`. Not being kept is fine.
-    #[context("Giving up what {id} keeps")]
-    pub fn drop_keep_ref(&self, id: &str) -> Result<()> {
-        let repo = self.host().repo()?;
-        let name = keep_ref(id);
-        if repo.resolve_rev(&name, true)?.is_some() {
-            repo.set_ref_immediate(None, &name, None, gio::Cancellable::NONE)?;
-        }
-        Ok(())
-    }
-}
-
-/// Refs below this keep what records of ours name.
-pub(super) const KEEP_REFS: &str = "mcd/keep";
-
-fn keep_ref(id: &str) -> String {
-    format!("{KEEP_REFS}/{id}")
 }
 
 /// The deployment whose `/etc` is merged into a new one: as libostree chooses it.
@@ -183,15 +171,31 @@ fn options<'a>(arguments: &'a [&'a str]) -> ostree::SysrootDeployTreeOpts<'a> {
 }
 
 /// An origin that other tools read as theirs, with a group of ours.
-fn origin_file(request: &DeployRequest<'_>) -> glib::KeyFile {
+fn origin_file(request: &DeployRequest, source: &ostree::Deployment) -> glib::KeyFile {
     let file = glib::KeyFile::new();
-    file.set_string(origin::GROUP, origin::IMAGE, &request.image.to_string());
-    file.set_string(origin::MCD_GROUP, origin::ID, request.id);
-    file.set_string(origin::MCD_GROUP, origin::MANIFEST_DIGEST, request.digest.as_str());
-    if let Some(asked) = request.asked_digest {
-        file.set_string(origin::MCD_GROUP, origin::ASKED_DIGEST, asked.as_str());
+    match (&request.image, source.origin()) {
+        (Some(image), _) => file.set_string(GROUP_ORIGIN, KEY_IMAGE, &image.to_string()),
+        (None, Some(old)) => copy_origin(&old, &file),
+        (None, None) => {}
+    }
+    file.set_string(GROUP_MCD, KEY_ID, &request.id);
+    for (key, digest) in [(KEY_MANIFEST_DIGEST, &request.digest), (KEY_ASKED_DIGEST, &request.asked_digest)] {
+        if let Some(digest) = digest {
+            file.set_string(GROUP_MCD, key, digest.as_str());
+        }
     }
     file
+}
+
+/// Copies everything but libostree's own state, such as a pin.
+fn copy_origin(old: &glib::KeyFile, new: &glib::KeyFile) {
+    for group in old.groups().iter().filter(|group| group.as_str() != GROUP_TRANSIENT) {
+        for key in old.keys(group).iter().flat_map(|keys| keys.iter()) {
+            if let Ok(value) = old.value(group, key) {
+                new.set_value(group, key, &value);
+            }
+        }
+    }
 }
 
 fn no_deployment(locked: &HostLocked<'_>) -> Fault {

@@ -6,19 +6,38 @@
 //! differs in kind are compared, so the look is quick.
 
 use std::collections::VecDeque;
+use std::fmt;
 
 use anyhow::Result;
 use camino::{Utf8Path, Utf8PathBuf};
 use cap_std_ext::cap_std::fs::{Dir, Metadata, MetadataExt};
 use fn_error_context::context;
-use ostree::gio::{self, prelude::*};
+use ostree::gio;
 
-use super::host_lock::HostLocked;
 use super::preflight::{etc_defaults, kind_of};
 use super::sysroot::Host;
-use crate::model::observed::EtcConflict;
+use crate::error::Fault;
+
+/// Conflicts that an error names before it only counts.
+const NAMED: usize = 5;
 
 impl Host {
+    /// Refuses a commit into whose `/etc` the local changes cannot be merged.
+    pub fn refuse_etc_conflicts(&self, commit: &str) -> Result<()> {
+        let conflicts = self.etc_conflicts(commit)?;
+        if conflicts.is_empty() {
+            return Ok(());
+        }
+        let mut named: Vec<String> = conflicts.iter().take(NAMED).map(ToString::to_string).collect();
+        if conflicts.len() > NAMED {
+            named.push(format!("and {} more", conflicts.len() - NAMED));
+        }
+        Err(Fault::refused("local changes in /etc cannot be merged with the new image")
+            .why(named.join("; "))
+            .next("move the local files away, then run the same command again: nothing is fetched twice")
+            .into())
+    }
+
     /// Conflicts between the `/etc` that a new deployment would start from and the defaults of
     /// `commit`. Other processes may change `/etc` until the shutdown: this is what can be known now.
     #[context("Comparing /etc with the new image")]
@@ -30,10 +49,30 @@ impl Host {
     }
 }
 
-impl HostLocked<'_> {
-    /// As [`Host::etc_conflicts`], with the lock held.
-    pub fn etc_conflicts(&self, commit: &str) -> Result<Vec<EtcConflict>> {
-        self.host().etc_conflicts(commit)
+/// A local change in `/etc` on which libostree's three-way merge fails.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EtcConflict {
+    /// A local file or link stands where the new tree has a folder.
+    FileAgainstFolder(Utf8PathBuf),
+    /// A local change below a folder that is no folder in the new tree.
+    FolderAgainstFile {
+        /// What was changed.
+        path: Utf8PathBuf,
+        /// The folder.
+        folder: Utf8PathBuf,
+    },
+}
+
+impl fmt::Display for EtcConflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::FileAgainstFolder(path) => {
+                write!(f, "/etc/{path} is a local file, and the new image has a folder of that name")
+            }
+            Self::FolderAgainstFile { path, folder } => {
+                write!(f, "/etc/{path} was changed here, and /etc/{folder} is no folder in the new image")
+            }
+        }
     }
 }
 

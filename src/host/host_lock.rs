@@ -26,12 +26,12 @@ pub enum Wait<'a> {
     /// Fail at once, naming the holder.
     No,
     /// Wait, and say for whom.
-    Yes(&'a dyn EventSink),
+    Telling(&'a dyn EventSink),
 }
 
 impl std::fmt::Debug for Wait<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if matches!(self, Self::No) { "Wait::No" } else { "Wait::Yes" })
+        f.write_str(if matches!(self, Self::No) { "Wait::No" } else { "Wait::Telling" })
     }
 }
 
@@ -54,11 +54,11 @@ impl Host {
             let holder = self.lock_holder();
             match wait {
                 Wait::No => return Err(busy(&holder).into()),
-                Wait::Yes(sink) if holder != said => {
+                Wait::Telling(sink) if holder != said => {
                     sink.event(Event::Waiting { what: NAME.to_owned(), holder: holder.clone() });
                     said = holder;
                 }
-                Wait::Yes(_) => {}
+                Wait::Telling(_) => {}
             }
             std::thread::sleep(POLL);
         }

@@ -7,6 +7,7 @@
 use anyhow::{Context, Result};
 use fn_error_context::context;
 
+use super::boot_file::{entry_id, new_entry, put};
 use super::host_lock::HostLocked;
 use super::status::name_of;
 use crate::error::Fault;
@@ -74,8 +75,8 @@ impl HostLocked<'_> {
             return self.keep(&good.clone());
         }
         let Some(source) = merge_source(&status.deployments) else { return Ok(()) };
-        let entry = BootEntry::new(entry_id(source), Some(source.name.clone()), BootState::Good);
-        self.edit_boots(|boots| boots.put(entry))?;
+        let entry = new_entry(entry_id(source), Some(source.name.clone()), BootState::Good);
+        self.edit_boots(|boots| put(boots, entry))?;
         self.keep(source)
     }
 
@@ -106,11 +107,6 @@ impl HostLocked<'_> {
         };
         self.sysroot().deployment_set_pinned(deployment, pinned).context("Writing its origin")
     }
-}
-
-/// The name of a deployment's entry in the boot file: our id, or its own name if others made it.
-pub(super) fn entry_id(deployment: &DeploymentStatus) -> String {
-    deployment.id.clone().unwrap_or_else(|| deployment.name.to_string())
 }
 
 /// The last deployment that was found good, if it is still there.

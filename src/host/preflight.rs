@@ -13,7 +13,8 @@ use rustix::fs::StatVfs;
 use sha2::Digest as _;
 
 use super::sysroot::Host;
-use crate::model::observed::{Checkout, CommitFacts, EtcLayout, KernelPair, Room, Rooms};
+use crate::error::Fault;
+use crate::plan::preflight::{self, Space, TreeSize};
 
 const KERNELS: &str = "usr/lib/modules";
 /// Where trees made before `/usr/lib/modules` was agreed on keep the pair, named with its checksum.
@@ -21,34 +22,136 @@ const OLD_KERNELS: [&str; 2] = ["usr/lib/ostree-boot", "boot"];
 /// The attributes that a walk of a commit needs.
 const ATTRIBUTES: &str = "standard::name,standard::type,standard::size";
 
+/// A kernel, its initramfs and its device trees: what a deployment puts into `/boot`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KernelPair {
+    /// The kernel's version: the name of its folder.
+    pub version: String,
+    /// Bytes that it takes in `/boot`.
+    pub bytes: u64,
+    /// libostree's checksum over the content. Deployments with equal ones share one copy in `/boot`.
+    pub bootcsum: String,
+    /// Whether there is an initramfs.
+    pub has_initramfs: bool,
+}
+
 impl Host {
     /// Room where the repo is and in `/boot`.
     #[context("Measuring free space of {}", self.path())]
-    pub fn rooms(&self) -> Result<Rooms> {
+    pub fn observe_space(&self) -> Result<Space> {
         let folder = self.root().open_dir("ostree/repo")?;
         let boot = self.root().open_dir("boot").context("Opening boot")?;
-        let reserve = self.repo()?.min_free_space_bytes()?;
+        let numbers = rustix::fs::fstatvfs(&folder)?;
+        let of_boot = rustix::fs::fstatvfs(&boot)?;
         let device = |folder: &Dir| Ok::<_, anyhow::Error>(rustix::fs::fstat(folder)?.st_dev);
-        Ok(Rooms {
-            repo: room(&rustix::fs::fstatvfs(&folder)?, reserve),
-            boot: room(&rustix::fs::fstatvfs(&boot)?, 0),
-            boot_is_on_repo: device(&folder)? == device(&boot)?,
+        Ok(Space {
+            repo_free: free_bytes(&numbers),
+            repo_reserve: self.repo()?.min_free_space_bytes()?,
+            // Btrfs and its like make inodes as they need them, and report none.
+            repo_inodes: (numbers.f_files > 0).then_some(numbers.f_favail),
+            boot_free: free_bytes(&of_boot),
+            boot_is_on_root: device(&folder)? == device(&boot)?,
         })
     }
 
-    /// Whether `/boot` has this pair already, for a deployment of `stateroot`.
-    pub fn boot_has(&self, stateroot: &str, pair: &KernelPair) -> bool {
-        self.root().is_dir(format!("boot/ostree/{stateroot}-{}", pair.bootcsum))
+    /// The kernel pair of what the next boot starts: the best guess at the size of another one.
+    pub fn next_boot_kernel(&self) -> Result<Option<preflight::KernelPair>> {
+        let deployments = self.load()?.deployments();
+        let Some(next) = deployments.first() else { return Ok(None) };
+        // Its commit may be gone from the repo; then there is nothing to guess from.
+        let found = kernel_pair_of(&self.repo()?, &next.csum()).ok().flatten();
+        Ok(found.map(|pair| preflight::KernelPair { bytes: pair.bytes, in_boot: false }))
+    }
+
+    /// The kernel pair of a commit, and whether `/boot` has it already.
+    pub fn kernel_pair(&self, commit: &str) -> Result<preflight::KernelPair> {
+        let pair = kernel_pair_of(&self.repo()?, commit)?.ok_or_else(|| no_kernel(commit))?;
+        let stateroot = self.stateroot().unwrap_or_default();
+        let in_boot = self.root().is_dir(format!("boot/ostree/{stateroot}-{}", pair.bootcsum));
+        Ok(preflight::KernelPair { bytes: pair.bytes, in_boot })
+    }
+
+    /// What checking out a commit makes anew: files are hard links into the repo, folders and the
+    /// copy of `/etc` are not.
+    #[context("Counting the folders of commit {commit}")]
+    pub fn tree_size(&self, commit: &str) -> Result<TreeSize> {
+        let repo = self.repo()?;
+        let (variant, _) = repo.load_commit(commit)?;
+        let tree = hex::encode(variant.child_value(6).data_as_bytes());
+        let directories = folders(&repo, &tree, &mut HashMap::new())?;
+        let mut size = TreeSize { directories, ..TreeSize::default() };
+        add_copy(&etc_defaults(&repo, commit)?, &mut size)?;
+        Ok(size)
+    }
+
+    /// Refuses a commit that libostree could not deploy, or whose deployment could not boot.
+    pub fn refuse_unbootable(&self, commit: &str) -> Result<()> {
+        let facts = commit_facts(&self.repo()?, commit)?;
+        facts.refusal(commit).map_or(Ok(()), |fault| Err(fault.into()))
     }
 }
 
-fn room(numbers: &StatVfs, reserve: u64) -> Room {
-    Room {
-        bytes: numbers.f_bavail * numbers.f_frsize,
-        // Btrfs and its like make inodes as they need them, and report none.
-        inodes: (numbers.f_files > 0).then_some(numbers.f_favail),
-        reserve,
+fn free_bytes(numbers: &StatVfs) -> u64 {
+    numbers.f_bavail.saturating_mul(numbers.f_frsize)
+}
+
+/// What a commit holds that decides whether it can be deployed and booted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommitFacts {
+    /// Whether libostree finds a kernel, and what it is called.
+    pub kernel: Option<String>,
+    /// Versions of all kernels in `/usr/lib/modules`. With several, which one boots is chance.
+    pub kernel_versions: Vec<String>,
+    /// Whether there is an os-release file; without one no boot entry can be written.
+    pub has_os_release: bool,
+    /// Where the defaults of `/etc` stand.
+    pub etc: EtcLayout,
+    /// Whether the image demands a signed composefs, which a local commit cannot have.
+    pub demands_signed_composefs: bool,
+}
+
+/// Where a commit keeps the defaults of `/etc`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EtcLayout {
+    /// In one place, as it must be.
+    Sound,
+    /// In `/etc` and in `/usr/etc`: libostree refuses to deploy it.
+    Both,
+    /// Nowhere: libostree deploys it, and the deployment has no `/etc`.
+    Neither,
+}
+
+impl CommitFacts {
+    /// Why the commit is refused, if it is.
+    pub fn refusal(&self, commit: &str) -> Option<Fault> {
+        let short = commit.get(..12).unwrap_or(commit);
+        let refuse = |why: String| {
+            let fault = Fault::refused(format!("commit {short} of the image cannot be booted")).why(why);
+            Some(fault.next("report it to whoever builds the image; nothing was changed"))
+        };
+        if self.kernel.is_none() {
+            return Some(no_kernel(commit));
+        }
+        if self.kernel_versions.len() > 1 {
+            let all = self.kernel_versions.join(", ");
+            return refuse(format!("/{KERNELS} holds several kernels ({all}), and which one boots would be chance"));
+        }
+        if !self.has_os_release {
+            return refuse("it has no os-release file, which a boot entry is named by".to_owned());
+        }
+        match self.etc {
+            EtcLayout::Sound => None,
+            EtcLayout::Both => refuse("it holds both /etc and /usr/etc".to_owned()),
+            EtcLayout::Neither => refuse("it holds neither /etc nor /usr/etc".to_owned()),
+        }
     }
+}
+
+fn no_kernel(commit: &str) -> Fault {
+    let short = commit.get(..12).unwrap_or(commit);
+    Fault::refused(format!("commit {short} of the image cannot be booted"))
+        .why(format!("it has no kernel: no vmlinuz in a folder of /{KERNELS}"))
+        .next("name an image of an operating system, not of an application")
 }
 
 /// Reads what decides whether `commit` can be deployed and booted.
@@ -63,13 +166,17 @@ pub fn commit_facts(repo: &ostree::Repo, commit: &str) -> Result<CommitFacts> {
     };
     let defaults = if etc == EtcLayout::Sound && is_folder("etc") { "etc" } else { "usr/etc" };
     let releases = ["usr/lib/os-release".to_owned(), format!("{defaults}/os-release")];
+    let kernel_versions = kernel_versions(&root)?;
+    let kernel = match kernel_versions.first() {
+        Some(version) => Some(version.clone()),
+        None => pair_in_old_layout(&root)?.map(|pair| pair.version),
+    };
     Ok(CommitFacts {
-        kernel: kernel_pair(&root)?,
-        kernel_versions: kernel_versions(&root)?,
+        kernel,
+        kernel_versions,
         has_os_release: releases.iter().any(|path| kind_of(&root, path).is_some()),
         etc,
         demands_signed_composefs: demands_signed_composefs(&root, defaults)?,
-        checkout: checkout(repo, commit, &root, defaults)?,
     })
 }
 
@@ -133,7 +240,7 @@ fn pair_in_modules(folder: &gio::File, version: String) -> Result<KernelPair> {
 }
 
 fn pair_in_old_layout(root: &gio::File) -> Result<Option<KernelPair>> {
-    let is_folder = |path: &&str| kind_of(root, path) == Some(gio::FileType::Directory);
+    let is_folder = |path: &&&str| kind_of(root, path) == Some(gio::FileType::Directory);
     let Some(folder) = OLD_KERNELS.iter().find(is_folder) else { return Ok(None) };
     let mut found: Option<KernelPair> = None;
     let mut others = 0;
@@ -211,15 +318,6 @@ fn says_signed(configuration: &str) -> bool {
     parsed.is_ok() && file.string("composefs", "enabled").is_ok_and(|value| value.trim() == "signed")
 }
 
-#[context("Counting folders")]
-fn checkout(repo: &ostree::Repo, commit: &str, root: &gio::File, defaults: &str) -> Result<Checkout> {
-    let (variant, _) = repo.load_commit(commit)?;
-    let tree = hex::encode(variant.child_value(6).data_as_bytes());
-    let mut cost = Checkout { inodes: folders(repo, &tree, &mut HashMap::new())?, etc_bytes: 0 };
-    add_copy(&root.resolve_relative_path(defaults), &mut cost)?;
-    Ok(cost)
-}
-
 /// The number of folders of a tree. Equal subtrees are looked at once.
 fn folders(repo: &ostree::Repo, tree: &str, known: &mut HashMap<String, u64>) -> Result<u64> {
     if let Some(count) = known.get(tree) {
@@ -234,12 +332,12 @@ fn folders(repo: &ostree::Repo, tree: &str, known: &mut HashMap<String, u64>) ->
     Ok(count)
 }
 
-fn add_copy(folder: &gio::File, cost: &mut Checkout) -> Result<()> {
+fn add_copy(folder: &gio::File, size: &mut TreeSize) -> Result<()> {
     for (name, info) in children(folder)? {
-        cost.inodes += 1;
+        size.etc_files += 1;
         match info.file_type() {
-            gio::FileType::Directory => add_copy(&folder.child(name), cost)?,
-            gio::FileType::Regular => cost.etc_bytes += u64::try_from(info.size()).unwrap_or(0),
+            gio::FileType::Directory => add_copy(&folder.child(name), size)?,
+            gio::FileType::Regular => size.etc_bytes += u64::try_from(info.size()).unwrap_or(0),
             _ => {}
         }
     }

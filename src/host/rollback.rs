@@ -11,6 +11,7 @@ use cap_std_ext::cap_std::fs::Dir;
 use fn_error_context::context;
 
 use super::host_lock::HostLocked;
+use super::now;
 use super::status::name_of;
 use super::sysroot::Host;
 use crate::error::Fault;
@@ -77,17 +78,20 @@ impl HostLocked<'_> {
             return Ok(done);
         }
         // Before the switch: a power cut after it must not find an intent that would stage it again.
-        self.note_rolled_back(&undone(&status, target))?;
+        let request = self.host().intent()?.and_then(|intent| intent.request_digest);
+        self.note_rolled_back(&undone(&status, target), request.as_ref())?;
         self.clear_intent()?;
         self.put_first(target)?;
-        self.add_history(&HistoryEntry::new(
-            from.id.clone().unwrap_or_else(|| from.name.to_string()),
-            asked.who,
-            Some(from.name.to_string()),
-            target.name.to_string(),
-            Outcome::RolledBack,
-            asked.why.map(str::to_owned),
-        ))?;
+        self.append_history(&HistoryEntry {
+            version: 1,
+            id: from.id.clone().unwrap_or_else(|| from.name.to_string()),
+            who: asked.who.to_owned(),
+            from: Some(from.name.to_string()),
+            to: target.name.to_string(),
+            when: now(),
+            outcome: Outcome::RolledBack,
+            why: asked.why.map(str::to_owned),
+        })?;
         Ok(done)
     }
 

@@ -4,6 +4,7 @@ use anyhow::Result;
 use fn_error_context::context;
 use ostree::{ObjectType, glib};
 
+use super::boot_file::entry_of;
 use super::host_lock::HostLocked;
 use super::sysroot::Host;
 use crate::model::boot_order::rollback_target;
@@ -172,7 +173,7 @@ fn prepared(intent: Intent) -> Option<PreparedStatus> {
 fn notice_of(deployment: &ostree::Deployment, status: &DeploymentStatus, boots: &BootRecord) -> Vec<String> {
     let name = short_name(&status.name);
     let mut notices = Vec::new();
-    match boots.entry(status).map(|entry| &entry.state) {
+    match entry_of(boots, status).map(|entry| &entry.state) {
         Some(BootState::Failed { cause }) => notices.push(format!("deployment {name} failed: {cause}")),
         Some(BootState::Unproven) => notices.push(format!("deployment {name} was gone back from before it proved good")),
         Some(BootState::RolledBack) => notices.push(format!("deployment {name} was rolled back")),

@@ -25,6 +25,8 @@ const PHYSICAL_ROOT: &str = "/sysroot";
 pub struct Host {
     path: Utf8PathBuf,
     booted: bool,
+    /// The stateroot that changes are made in: that of the running deployment or of the first.
+    stateroot: Option<String>,
     root: Dir,
 }
 
@@ -54,15 +56,15 @@ impl Host {
             .initialize_with_mount_namespace(gio::Cancellable::NONE)
             .context("Entering a mount namespace for the sysroot")?;
         sysroot.load(gio::Cancellable::NONE).context("Reading the sysroot of the running host")?;
-        if sysroot.booted_deployment().is_none() {
+        let Some(booted) = sysroot.booted_deployment() else {
             return Err(Fault::failed("no deployment of this host is the running one")
                 .why("the root file system is none of the folders below /ostree/deploy")
                 .next("boot the host normally, or name the sysroot with --sysroot DIR")
                 .into());
-        }
+        };
         // Opened after the namespace was entered, else writes would go through the read-only mount.
         let root = Dir::open_ambient_dir(RUNNING, ambient_authority()).context("Opening the root folder")?;
-        Ok(Self { path: RUNNING.into(), booted: true, root })
+        Ok(Self { path: RUNNING.into(), booted: true, stateroot: Some(booted.osname().to_string()), root })
     }
 
     fn open_directory(path: &Utf8Path) -> Result<Self> {
@@ -80,7 +82,9 @@ impl Host {
                 .next(format!("check the path, or make a sysroot there: ostree admin init-fs {path}"))
                 .into());
         }
-        Ok(Self { path: path.to_owned(), booted: false, root })
+        let mut host = Self { path: path.to_owned(), booted: false, stateroot: None, root };
+        host.stateroot = host.load()?.deployments().first().map(|first| first.osname().to_string());
+        Ok(host)
     }
 
     /// Where the sysroot is: `/` for the running host.
@@ -123,11 +127,24 @@ impl Host {
         sysroot
     }
 
-    /// `/var` as the deployments of `stateroot` see it.
-    #[context("Opening /var of {stateroot}")]
-    pub(crate) fn var(&self, stateroot: &str) -> Result<Dir> {
+    /// The stateroot that changes are made in; none without a deployment.
+    pub(crate) fn stateroot(&self) -> Option<&str> {
+        self.stateroot.as_deref()
+    }
+
+    /// The root of the running system: where policy and credentials are read, also for a sysroot
+    /// that does not run.
+    #[context("Opening the root folder")]
+    pub fn running_root(&self) -> Result<Dir> {
+        Ok(Dir::open_ambient_dir("/", ambient_authority())?)
+    }
+
+    /// `/var` as the deployments see it; none without a deployment.
+    #[context("Opening /var of {}", self.path)]
+    pub(crate) fn var(&self) -> Result<Option<Dir>> {
+        let Some(stateroot) = &self.stateroot else { return Ok(None) };
         let path = if self.booted { "var".to_owned() } else { format!("ostree/deploy/{stateroot}/var") };
-        Ok(self.root.open_dir(path)?)
+        Ok(Some(self.root.open_dir(path)?))
     }
 
     /// Refuses a sysroot that cannot be written, before anything is tried.
