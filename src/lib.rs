@@ -9,4 +9,6 @@
 //! * `pipeline`: observe ▸ plan ▸ preflight ▸ prepare ▸ commit, the one way to change a host.
 
 pub mod error;
+#[cfg(feature = "ostree")]
+pub mod host;
 pub mod model;
