@@ -185,6 +185,9 @@ mod tests {
         }
     }
 
+    /// Files of a root, and the place that is chosen.
+    type Case<'a> = (&'a [(&'a str, &'a str)], Option<&'a str>);
+
     fn usable() -> String {
         format!("{{\"auths\":{{\"r.example\":{{\"auth\":\"{SECRET}\"}}}}}}")
     }
@@ -210,7 +213,7 @@ mod tests {
     fn the_first_usable_place_wins() {
         let good = usable();
         let (run, etc, podman, kubelet) = (PLACES[0], PLACES[1], PLACES[2], PLACES[3]);
-        let table: [(&[(&str, &str)], Option<&str>); 10] = [
+        let table: [Case<'_>; 10] = [
             (&[], None),
             (&[(run, &good), (etc, &good)], Some(run)),
             (&[(etc, &good), (kubelet, &good)], Some(etc)),

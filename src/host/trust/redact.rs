@@ -112,7 +112,10 @@ fn redact_address(word: &str) -> String {
     let Some((scheme, rest)) = word.split_once("://") else {
         return word.to_owned();
     };
-    let (place, query) = rest.split_once('?').map_or((rest, None), |(place, query)| (place, Some(query)));
+    // Where the question mark is in a password, what follows is no query.
+    let query_at = if has_password(rest) { rest.rfind('@').unwrap_or(0) } else { 0 };
+    let query_at = rest[query_at..].find('?').map(|at| query_at + at);
+    let (place, query) = query_at.map_or((rest, None), |at| (&rest[..at], Some(&rest[at + 1..])));
     let mut clean = format!("{scheme}://");
     match user_end(scheme, place) {
         Some(at) => {
@@ -127,6 +130,13 @@ fn redact_address(word: &str) -> String {
         clean.push_str(&parameters.join("&"));
     }
     clean
+}
+
+/// Whether what should be `host[:port]` may be `user:password`. A port and a password of digits look
+/// alike: then a name with `@` in the query costs the sight of the host, not a password.
+fn has_password(rest: &str) -> bool {
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    host.contains([':', '@'])
 }
 
 /// Where `@host` begins. In an image reference `@` is also what stands before a digest.
@@ -211,6 +221,25 @@ mod tests {
             "é: ü".to_owned(),
         ] {
             assert_eq!(redact(&text), text);
+        }
+    }
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_taken(text in ".*") {
+            redact(&text);
+        }
+
+        #[test]
+        fn no_password_of_an_address_stays(
+            user in "[a-z]{1,8}",
+            password in "[a-z?][A-Za-z0-9!$%*+._~:/?-]{0,8}s3cr3t[A-Za-z0-9!$%*+._~:/?-]{0,8}",
+            before in "[ -~]{0,20}",
+            after in "[ -~]{0,20}",
+        ) {
+            let clean = redact(&format!("{before} \"https://{user}:{password}@r.example/v2/\": {after}"));
+            proptest::prop_assert!(!clean.contains(SECRET), "{}", clean);
+            let clean = redact(&format!("{before} {{\"auth\":\"{password}\"}} {after}"));
+            proptest::prop_assert!(!clean.contains(SECRET), "{}", clean);
         }
     }
 }

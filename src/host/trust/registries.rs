@@ -29,6 +29,23 @@ pub struct Candidates {
     pub file: Option<String>,
 }
 
+impl Candidates {
+    /// One sentence for a message, if anything is configured: "… tries a, b first".
+    pub fn describe(&self) -> Option<String> {
+        let file = self.file.as_ref()?;
+        if self.blocked {
+            return Some(format!("{file} blocks this registry"));
+        }
+        let told = match (&self.mirrors[..], &self.location) {
+            ([], None) => return None,
+            ([], Some(location)) => format!("sends this image to {location}"),
+            (mirrors, None) => format!("tries {} first", mirrors.join(", ")),
+            (mirrors, Some(location)) => format!("tries {} first, then {location}", mirrors.join(", ")),
+        };
+        Some(format!("{file} {told}"))
+    }
+}
+
 #[derive(Debug, Default, Deserialize)]
 struct Configuration {
     #[serde(default)]
@@ -156,6 +173,24 @@ mod tests {
         assert!(candidates(&files, "quay.io/osx").blocked);
         assert_eq!(candidates(&files, "a.corp.example:5000/os").location.as_deref(), Some("hub.example"));
         assert_eq!(candidates(&files, "corp.example/os"), Candidates::default());
+    }
+
+    #[test]
+    fn descriptions() {
+        let of = |text: &str| candidates(&[(FILE, text)], "quay.io/os").describe();
+        let entry = "[[registry]]\nlocation = \"quay.io\"\n";
+        assert_eq!(of(entry), None);
+        assert!(
+            of(&format!("{entry}blocked = true")).unwrap().ends_with("registries.conf blocks this registry")
+        );
+        let mirror = "[[registry.mirror]]\nlocation = \"m/os\"\n";
+        assert_eq!(
+            of(&format!("{entry}{mirror}")).unwrap(),
+            "/etc/containers/registries.conf tries m/os first"
+        );
+        let moved = "[[registry]]\nprefix = \"quay.io\"\nlocation = \"hub.example\"\n";
+        assert!(of(moved).unwrap().ends_with("sends this image to hub.example"));
+        assert!(of(&format!("{moved}{mirror}")).unwrap().ends_with("tries m/os first, then hub.example"));
     }
 
     #[test]

@@ -89,7 +89,7 @@ pub async fn copy_verified(
     let ended = tokio::select! {
         ended = async { tokio::join!(child.wait(), output) } => Ok(ended),
         () = cancel.cancelled() => Err(Fault::failed(format!("copying {name} was cancelled"))),
-        () = stalled(request.to) => Err(Fault::failed(format!("copying {name} was given up"))
+        () = stalled(request.to, WATCH_INTERVAL, STALL_LIMIT) => Err(Fault::failed(format!("copying {name} was given up"))
             .why(format!("nothing arrived for {} s", STALL_LIMIT.as_secs()))),
     };
     let (status, stderr) = match ended {
@@ -130,20 +130,20 @@ async fn end(child: &mut Child) {
             tracing::debug!("ending skopeo: {error}");
         }
     }
-    if tokio::time::timeout(GRACE, child.wait()).await.is_err() {
-        if let Err(error) = child.kill().await {
-            tracing::warn!("skopeo {:?} could not be killed: {error}", child.id());
-        }
+    if tokio::time::timeout(GRACE, child.wait()).await.is_err()
+        && let Err(error) = child.kill().await
+    {
+        tracing::warn!("skopeo {:?} could not be killed: {error}", child.id());
     }
 }
 
-/// Returns when nothing was added to the folder for [`STALL_LIMIT`].
-async fn stalled(folder: &Utf8Path) {
+/// Returns when nothing was added to the folder for as long as `limit`.
+async fn stalled(folder: &Utf8Path, interval: Duration, limit: Duration) {
     let (mut size, mut still) = (0, Duration::ZERO);
-    while still < STALL_LIMIT {
-        tokio::time::sleep(WATCH_INTERVAL).await;
+    while still < limit {
+        tokio::time::sleep(interval).await;
         let now = folder_size(folder).unwrap_or(0);
-        still = if now == size { still + WATCH_INTERVAL } else { Duration::ZERO };
+        still = if now == size { still + interval } else { Duration::ZERO };
         size = now;
     }
 }
@@ -160,7 +160,8 @@ fn folder_size(folder: &Utf8Path) -> std::io::Result<u64> {
 
 /// What to tell when skopeo failed with this reason.
 fn copy_fault(name: &str, reason: &str) -> Fault {
-    if let Some(why) = reason.strip_prefix("Source image rejected: ") {
+    // Something about manifest lists may stand before it.
+    if let Some((_, why)) = reason.split_once("Source image rejected: ") {
         return Fault::refused(format!("image {name} is not signed as the signature policy demands"))
             .why(why)
             .next(format!("use an image that is signed by a key in {POLICY_PATH}, and see registries.d(5) for where signatures are kept"));
@@ -227,5 +228,27 @@ mod tests {
             assert_eq!(fault.kind, kind, "{reason}");
             assert_eq!(fault.why.as_deref(), Some(why));
         }
+    }
+    #[test]
+    fn a_folder_that_grows_is_not_stalled() {
+        let temp = tempfile::tempdir().unwrap();
+        let folder = Utf8Path::from_path(temp.path()).unwrap();
+        let dir = Dir::open_ambient_dir(folder, ambient_authority()).unwrap();
+        let grow = async {
+            for length in 1..20 {
+                dir.write("blob", vec![0; length]).unwrap();
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let stalled = stalled(folder, Duration::from_millis(50), Duration::from_millis(150));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            tokio::pin!(stalled);
+            tokio::select! {
+                () = &mut stalled => panic!("it grew"),
+                () = grow => {}
+            }
+            tokio::time::timeout(Duration::from_secs(5), stalled).await.expect("it has stopped growing");
+        });
     }
 }

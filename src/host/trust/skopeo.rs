@@ -75,10 +75,13 @@ pub fn probe() -> Result<SkopeoVersion> {
     let answer = std::thread::scope(|scope| {
         let asking = scope.spawn(|| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(tokio::time::timeout(PROBE_LIMIT, ask_version())).unwrap_or_else(|_| {
-                let why = format!("it gave no answer within {} s", PROBE_LIMIT.as_secs());
-                Err(Fault::failed("skopeo's proxy cannot be used").why(why).into())
-            })
+            // The timer can only be made within the runtime.
+            runtime.block_on(async { tokio::time::timeout(PROBE_LIMIT, ask_version()).await }).unwrap_or_else(
+                |_| {
+                    let why = format!("it gave no answer within {} s", PROBE_LIMIT.as_secs());
+                    Err(Fault::failed("skopeo's proxy cannot be used").why(why).into())
+                },
+            )
         });
         asking.join().expect("asking for a version does not panic")
     })?;
