@@ -12,6 +12,8 @@ pub mod cli;
 pub mod commands;
 pub mod error;
 #[cfg(feature = "ostree")]
+pub mod host;
+#[cfg(feature = "ostree")]
 pub mod interrupt;
 pub mod logging;
 pub mod model;

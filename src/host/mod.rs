@@ -1,0 +1,3 @@
+//! Effects on the machine.
+
+pub mod trust;
