@@ -1,1 +1,18 @@
+//! What `mcd`'s tests and its demo stand on.
+//!
+//! * [`tree`]: small OS trees, committed into a repo.
+//! * [`image`]: OS images in OCI layouts, honest ones of every format and lying ones.
+//!
+//! Nothing here is mocked: repos are libostree's.
 
+// This crate makes files for tests by plain paths; the program itself may not.
+#![allow(clippy::disallowed_methods)]
+
+pub mod compress;
+pub mod encapsulate;
+pub mod entry;
+pub mod image;
+pub mod layer;
+pub mod layout;
+pub mod legacy;
+pub mod tree;
