@@ -69,10 +69,7 @@ pub fn encapsulate(
     let mut layers = vec![BaseLayer { title: format!("ostree export of commit {commit}"), entries }];
     layers.extend((0..chunks).map(|index| BaseLayer { title: format!("chunk {index}"), entries: skeleton() }));
     let mut written: Vec<HashSet<String>> = vec![HashSet::new(); layers.len()];
-    // In the order of the paths, not of the checksums: neighbours compress better together.
-    let mut in_order: Vec<_> = objects.into_iter().collect();
-    in_order.sort_by(|(_, one), (_, other)| one[0].cmp(&other[0]));
-    for (checksum, paths) in in_order {
+    for (checksum, paths) in objects {
         let index = chunk_of(&paths[0]).map_or(0, |chunk| chunk + 1);
         let layer = layers.get_mut(index).with_context(|| format!("There is no chunk for {}", paths[0]))?;
         let entries = content_entries(repo, &checksum, &paths, style, &mut written[index])
@@ -103,7 +100,6 @@ impl Walk<'_> {
     /// `path` is where the directory stands in an image: empty for the root.
     fn directory(&mut self, path: &str, tree: &str, meta: &str) -> Result<()> {
         let dirmeta = self.metadata(meta, ostree::ObjectType::DirMeta, "dirmeta")?;
-        let dirtree = self.metadata(tree, ostree::ObjectType::DirTree, "dirtree")?;
         // The skeleton has these two already.
         if !path.is_empty() && path != "sysroot" {
             let meta = ostree::DirMetaParsed::from_variant(&dirmeta)?;
@@ -113,6 +109,7 @@ impl Walk<'_> {
             }
             self.entries.push(entry);
         }
+        let dirtree = self.metadata(tree, ostree::ObjectType::DirTree, "dirtree")?;
         let (files, directories) = dirtree.try_get::<ostree::TreeVariantType>()?;
         for (name, checksum) in files {
             self.objects.entry(hex::encode(checksum)).or_default().push(child(path, &name));

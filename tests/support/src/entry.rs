@@ -1,8 +1,8 @@
 //! One entry of a tree or of a tar layer, honest or not, and how it is written to a tar stream.
 //!
 //! Paths are bytes and are written as they are: `../x`, `/x` and empty names are wanted here. What
-//! a header cannot hold goes where the chosen style puts it: GNU long-name entries (as OSTree's
-//! exporter writes) or PAX records (as container builders write, also for every non-ASCII name).
+//! a header cannot hold goes where the chosen style puts it: GNU long-name entries, or PAX records
+//! (as container builders write, also for every non-ASCII name).
 
 use std::io::{self, Read, Write};
 
@@ -68,6 +68,9 @@ pub struct Entry {
 /// How names that need more than a plain header are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TarStyle {
+    /// As the exporter of OSTree commits does: GNU entries, directories without a slash at the end
+    /// (but `./` and `etc/`), and `./` before those with long names.
+    Ostree,
     /// GNU `L`/`K` entries; non-ASCII names as they are.
     Gnu,
     /// PAX `path`/`linkpath` records for long and for non-ASCII names.
@@ -206,7 +209,7 @@ impl Entry {
         };
         let mut records: Vec<(String, Vec<u8>)> = self.pax.clone();
         records.extend(self.xattrs.iter().map(|(name, value)| (format!("SCHILY.xattr.{name}"), value.clone())));
-        let path = self.header_path();
+        let path = self.header_path(style);
         if style == TarStyle::Pax {
             for (key, text) in [("path", path.as_slice()), ("linkpath", link)] {
                 if text.len() > 100 || !text.is_ascii() {
@@ -218,7 +221,7 @@ impl Entry {
             let data: Vec<u8> = records.iter().flat_map(|(key, value)| pax_record(key, value)).collect();
             write_extension(out, b"PaxHeaders/x", tar::EntryType::XHeader, &data)?;
         }
-        if style == TarStyle::Gnu {
+        if style != TarStyle::Pax {
             for (text, kind) in [(path.as_slice(), tar::EntryType::GNULongName), (link, tar::EntryType::GNULongLink)] {
                 if text.len() > 100 {
                     write_extension(out, b"././@LongLink", kind, &[text, b"\0"].concat())?;
@@ -229,13 +232,17 @@ impl Entry {
         self.write_body(out, repo).with_context(|| format!("Writing the data of {}", self.name()))
     }
 
-    /// A directory's name ends with a slash, as every tar writer has it.
-    fn header_path(&self) -> Vec<u8> {
-        let mut path = self.path.clone();
-        if matches!(self.node, Node::Dir) && !path.ends_with(b"/") {
-            path.push(b'/');
+    /// Nearly every tar writer ends a directory's name with a slash.
+    fn header_path(&self, style: TarStyle) -> Vec<u8> {
+        let path = self.path.clone();
+        if !matches!(self.node, Node::Dir) || path.ends_with(b"/") {
+            return path;
         }
-        path
+        match style {
+            TarStyle::Ostree if path.len() >= 100 => [b"./", path.as_slice()].concat(),
+            TarStyle::Ostree if path != b"." && path != b"etc" => path,
+            _ => [path.as_slice(), b"/"].concat(),
+        }
     }
 
     /// The length of the data.
@@ -387,12 +394,12 @@ mod tests {
             Entry::dir("plain"),
             Entry::zeros("z", 1000),
         ];
-        for style in [TarStyle::Gnu, TarStyle::Pax] {
+        for style in [TarStyle::Ostree, TarStyle::Gnu, TarStyle::Pax] {
             let seen = read_back(&entries, style);
             assert_eq!(seen[0], (long.clone().into_bytes(), Vec::new(), 3), "{style:?}");
             assert_eq!(seen[1], ("usr/bin/ünï".into(), long.clone().into_bytes(), 0), "{style:?}");
             assert_eq!(seen[2], (b"l".to_vec(), "é".repeat(80).into_bytes(), 0), "{style:?}");
-            assert_eq!(seen[3].0, b"plain/");
+            assert_eq!(seen[3].0.strip_suffix(b"/").unwrap_or(&seen[3].0), b"plain");
             assert_eq!(seen[4].2, 1000);
         }
     }

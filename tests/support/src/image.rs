@@ -127,6 +127,12 @@ impl Written {
         format!("oci:{}:{}", self.dir.display(), self.tag)
     }
 
+    /// The same image as `dir:` has it, written to `path`; gives `dir:PATH`.
+    pub fn copy_to_dir(&self, path: &Path) -> Result<String> {
+        Layout::open(&self.dir)?.copy_to_dir(&self.digest, path)?;
+        Ok(format!("dir:{}", path.display()))
+    }
+
     /// Length of all blobs together, as the manifest tells it.
     pub fn layer_bytes(&self) -> u64 {
         self.layers.iter().map(|layer| layer.size).sum()
@@ -365,7 +371,7 @@ impl Image {
             for BaseLayer { title, entries } in
                 encapsulate::encapsulate(repo, commit, self.chunks, chunk_of, self.xattrs)?
             {
-                layers.push((title, Content::Entries(entries), TarStyle::Gnu));
+                layers.push((title, Content::Entries(entries), TarStyle::Ostree));
             }
         }
         let base_layers = layers.len();

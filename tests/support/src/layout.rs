@@ -116,6 +116,25 @@ impl Layout {
         Ok(Some((media_type.to_owned(), digest.to_owned())))
     }
 
+    /// Copies one image to `path` in the form that `dir:` reads. skopeo finds images of Docker's
+    /// format there only: in an OCI layout it passes over media types that are not OCI's.
+    pub fn copy_to_dir(&self, digest: &str, path: &Path) -> Result<()> {
+        fs::create_dir_all(path)?;
+        fs::write(path.join("version"), "Directory Transport Version: 1.1\n")?;
+        let manifest = fs::read(self.blob_path(digest))?;
+        fs::write(path.join("manifest.json"), &manifest)?;
+        let manifest: Value = serde_json::from_slice(&manifest)?;
+        let layers = manifest["layers"].as_array().into_iter().flatten();
+        for blob in layers.chain([&manifest["config"]]) {
+            let digest = blob["digest"].as_str().context("A descriptor has no digest")?;
+            let target = path.join(digest.trim_start_matches("sha256:"));
+            if !target.exists() {
+                fs::hard_link(self.blob_path(digest), &target).with_context(|| format!("Linking blob {digest}"))?;
+            }
+        }
+        Ok(())
+    }
+
     fn write_index(&self, index: &Value) -> Result<()> {
         let path = self.dir.join("index.json");
         fs::write(&path, serde_json::to_vec_pretty(index)?).with_context(|| format!("Writing {}", path.display()))
