@@ -69,13 +69,14 @@ impl Format {
 }
 
 type Edit<T> = Box<dyn FnOnce(&mut T)>;
+type ChunkOf = Box<dyn Fn(&str) -> Option<usize>>;
 
 /// An image to be written.
 #[must_use]
 pub struct Image {
     base: Option<(ostree::Repo, String)>,
     chunks: usize,
-    chunk_of: Option<Box<dyn Fn(&str) -> Option<usize>>>,
+    chunk_of: Option<ChunkOf>,
     xattrs: XattrStyle,
     upper: Vec<(String, Content, TarStyle)>,
     compression: Compression,

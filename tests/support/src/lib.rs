@@ -2,6 +2,7 @@
 //!
 //! * [`tree`]: small OS trees, committed into a repo.
 //! * [`image`]: OS images in OCI layouts, honest ones of every format and lying ones.
+//! * [`registry`], [`fake_registry`]: a real registry, and one that misbehaves on order.
 //!
 //! Nothing here is mocked: repos are libostree's.
 
@@ -11,8 +12,12 @@
 pub mod compress;
 pub mod encapsulate;
 pub mod entry;
+pub mod fake_registry;
 pub mod image;
 pub mod layer;
 pub mod layout;
 pub mod legacy;
+pub mod process;
+pub mod registry;
+pub mod scratch;
 pub mod tree;
