@@ -79,7 +79,7 @@ impl Tree {
         }
         tree = tree.with(Entry::dir("tmp").mode(0o1777));
         // Where the host's own programs and libraries are mounted when a fixture tree is "booted".
-        for path in ["usr/bin", "usr/sbin", "usr/lib64", "usr/libexec", "usr/share"] {
+        for path in ["usr/bin", "usr/sbin", "usr/lib64", "usr/share"] {
             tree = tree.with(Entry::dir(path));
         }
         tree = tree.with(Entry::dir(format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH)));
