@@ -4,33 +4,21 @@
 mod durable;
 pub mod lock_holder;
 pub mod reboot;
+pub mod trust;
 
-#[cfg(feature = "ostree")]
 mod boot_file;
-#[cfg(feature = "ostree")]
 mod deploy;
-#[cfg(feature = "ostree")]
 mod etc_merge;
-#[cfg(feature = "ostree")]
 mod host_lock;
-#[cfg(feature = "ostree")]
 mod pin;
-#[cfg(feature = "ostree")]
 mod preflight;
-#[cfg(feature = "ostree")]
 mod records;
-#[cfg(feature = "ostree")]
 mod requests;
-#[cfg(feature = "ostree")]
 mod rollback;
-#[cfg(feature = "ostree")]
 mod settle;
-#[cfg(feature = "ostree")]
 mod status;
-#[cfg(feature = "ostree")]
 mod sysroot;
 
-#[cfg(feature = "ostree")]
 pub use {
     deploy::{DeployRequest, Deployed},
     etc_merge::EtcConflict,
