@@ -8,5 +8,6 @@ pub mod image_ref;
 pub mod kargs;
 pub mod oci;
 pub mod origin;
+pub mod records;
 pub mod repo_refs;
 pub mod status;
