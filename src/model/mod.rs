@@ -1,6 +1,7 @@
 //! Nouns without effects: parsed, validated, printable.
 
 pub mod boot_order;
+pub mod boots;
 pub mod digest;
 pub mod event;
 pub mod host_request;
@@ -8,5 +9,6 @@ pub mod image_ref;
 pub mod kargs;
 pub mod oci;
 pub mod origin;
+pub mod records;
 pub mod repo_refs;
 pub mod status;
