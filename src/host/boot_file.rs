@@ -14,7 +14,7 @@ use super::durable;
 use super::host_lock::HostLocked;
 use super::now;
 use super::sysroot::Host;
-use crate::model::boots::{self, BootEntry, BootRecord, BootState, RequestOutcome, RequestRecord};
+use crate::model::boots::{BootEntry, BootFile, BootRecord, BootState, FILE_SIZE, RequestOutcome, RequestRecord};
 use crate::model::digest::Digest;
 use crate::model::status::{DeploymentName, DeploymentStatus};
 
@@ -26,13 +26,16 @@ const BY_UUID: &str = "/dev/disk/by-uuid";
 impl Host {
     /// What the boot file says; nothing where there is none.
     pub fn boots(&self) -> Result<BootRecord> {
-        Ok(read(self.root())?.map_or_else(BootRecord::default, |content| boots::decode(&content).0))
+        Ok(self.boot_file()?.record)
+    }
+
+    pub(super) fn boot_file(&self) -> Result<BootFile> {
+        Ok(BootFile::decode(&read(self.root())?.unwrap_or_default()))
     }
 
     /// Whether a request was carried out or rolled back before.
     pub fn known_request(&self, digest: &Digest) -> Result<Option<RequestOutcome>> {
-        let known = self.boots()?.requests.into_iter().rev().find(|request| request.digest == *digest);
-        Ok(known.map(|request| request.outcome))
+        Ok(self.boots()?.request(digest).map(|request| request.outcome.clone()))
     }
 }
 
@@ -45,30 +48,30 @@ impl HostLocked<'_> {
     #[context("Writing the boot file /{FOLDER}/{FILE}")]
     pub(super) fn edit_boots(&self, edit: impl FnOnce(&mut BootRecord)) -> Result<()> {
         let root = self.host().root();
-        let (mut record, newest) = boots::decode(&read(root)?.unwrap_or_default());
+        let before = self.host().boot_file()?;
+        let mut record = before.record.clone();
         edit(&mut record);
         if let Some(uuid) = boot_uuid(root) {
             record.boot_uuid = Some(uuid);
         }
-        let (offset, slot) = boots::encode(&record, newest);
+        let write = before.encode_next(&record)?;
         let file = match open(root)? {
             Some(file) => file,
             None => create(root)?,
         };
-        file.write_all_at(&slot, offset)?;
+        file.write_all_at(&write.bytes, write.slot.offset())?;
         Ok(file.sync_data()?)
     }
 
     /// A change is about to be deployed.
     pub(super) fn note_change(&self, id: &str) -> Result<()> {
-        let entry = new_entry(id.to_owned(), None, BootState::Committed);
-        self.edit_boots(|boots| put(boots, entry))
+        self.edit_boots(|boots| boots.note(BootEntry::new(id, None, BootState::Committed, now())))
     }
 
     /// A change has this deployment.
     pub(super) fn note_deployment(&self, id: &str, name: &DeploymentName) -> Result<()> {
-        let entry = new_entry(id.to_owned(), Some(name.clone()), BootState::Committed);
-        self.edit_boots(|boots| put(boots, entry))
+        let entry = BootEntry::new(id, Some(name.clone()), BootState::Committed, now());
+        self.edit_boots(|boots| boots.note(entry))
     }
 
     /// What is gone back from, and the request that asked for it.
@@ -76,17 +79,18 @@ impl HostLocked<'_> {
         self.edit_boots(|boots| {
             for deployment in undone {
                 let name = Some(deployment.name.clone());
-                put(boots, new_entry(entry_id(deployment), name, BootState::RolledBack));
+                boots.note(BootEntry::new(entry_id(deployment), name, BootState::RolledBack, now()));
             }
             if let Some(digest) = request {
-                put_request(boots, digest, RequestOutcome::RolledBack);
+                boots.note_request(RequestRecord::new(digest.clone(), RequestOutcome::RolledBack, now()));
             }
         })
     }
 
     /// A request was carried out: met again in an older `/etc`, it is not run again.
     pub(super) fn note_carried_out(&self, request: &Digest) -> Result<()> {
-        self.edit_boots(|boots| put_request(boots, request, RequestOutcome::CarriedOut))
+        let record = RequestRecord::new(request.clone(), RequestOutcome::CarriedOut, now());
+        self.edit_boots(|boots| boots.note_request(record))
     }
 }
 
@@ -97,24 +101,8 @@ pub(super) fn entry_id(deployment: &DeploymentStatus) -> String {
 
 /// The entry of a deployment. An origin that another tool copied still has our id, so the name counts.
 pub(super) fn entry_of<'a>(boots: &'a BootRecord, deployment: &DeploymentStatus) -> Option<&'a BootEntry> {
-    let id = entry_id(deployment);
-    boots.entries.iter().find(|entry| {
-        entry.id == id && entry.deployment.as_ref().is_none_or(|name| *name == deployment.name)
-    })
-}
-
-pub(super) fn new_entry(id: String, deployment: Option<DeploymentName>, state: BootState) -> BootEntry {
-    BootEntry { id, deployment, state, boots: 0, when: now() }
-}
-
-pub(super) fn put(boots: &mut BootRecord, entry: BootEntry) {
-    boots.entries.retain(|old| old.id != entry.id);
-    boots.entries.push(entry);
-}
-
-fn put_request(boots: &mut BootRecord, digest: &Digest, outcome: RequestOutcome) {
-    boots.requests.retain(|old| old.digest != *digest);
-    boots.requests.push(RequestRecord { digest: digest.clone(), outcome, when: now() });
+    let own = boots.entry(&entry_id(deployment));
+    own.filter(|entry| entry.deployment.as_ref().is_none_or(|name| *name == deployment.name))
 }
 
 fn read(root: &Dir) -> Result<Option<Vec<u8>>> {
@@ -136,7 +124,7 @@ fn create(root: &Dir) -> Result<cap_std_ext::cap_std::fs::File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(true).mode(0o600);
     let mut file = folder.open_with(&temporary, &options)?;
-    file.write_all(&vec![0; boots::FILE_SIZE])?;
+    file.write_all(&[0; FILE_SIZE])?;
     file.sync_all()?;
     folder.rename(&temporary, &folder, FILE)?;
     durable::sync_folder(&folder)?;

@@ -7,8 +7,9 @@
 use anyhow::{Context, Result};
 use fn_error_context::context;
 
-use super::boot_file::{entry_id, new_entry, put};
+use super::boot_file::entry_id;
 use super::host_lock::HostLocked;
+use super::now;
 use super::status::name_of;
 use crate::error::Fault;
 use crate::model::boot_order::merge_source;
@@ -75,8 +76,8 @@ impl HostLocked<'_> {
             return self.keep(&good.clone());
         }
         let Some(source) = merge_source(&status.deployments) else { return Ok(()) };
-        let entry = new_entry(entry_id(source), Some(source.name.clone()), BootState::Good);
-        self.edit_boots(|boots| put(boots, entry))?;
+        let entry = BootEntry::new(entry_id(source), Some(source.name.clone()), BootState::Good, now());
+        self.edit_boots(|boots| boots.note(entry))?;
         self.keep(source)
     }
 

@@ -10,55 +10,33 @@ use ostree::gio;
 
 use super::durable;
 use super::host_lock::HostLocked;
+use super::now;
 use super::sysroot::Host;
-use crate::model::records::{HistoryEntry, Intent, Outcome};
+use crate::model::digest::Digest;
+use crate::model::records::{DIRECTORY, HISTORY, History, HistoryEntry, HistoryOutcome, INTENT, Intent};
 use crate::model::repo_refs::OWN_PREFIX;
-
-const FOLDER: &str = "lib/mcd";
-const INTENT: &str = "intent.json";
-const HISTORY: &str = "history.jsonl";
-/// Entries of the history that are kept: years of updates, some 100 KiB.
-const HISTORY_LENGTH: usize = 200;
-
-/// What made a history entry, apart from when.
-#[derive(Debug, Clone)]
-pub struct Happened<'a> {
-    /// The change's id.
-    pub id: &'a str,
-    /// Who asked.
-    pub who: &'a str,
-    /// What the next boot started before.
-    pub from: Option<String>,
-    /// What it was to start after.
-    pub to: String,
-    /// How it ended.
-    pub outcome: Outcome,
-    /// Why, if there is more to say.
-    pub why: Option<String>,
-}
 
 impl Host {
     /// The change that is under way.
     pub fn intent(&self) -> Result<Option<Intent>> {
         let Some(folder) = self.records()? else { return Ok(None) };
         let Some(content) = durable::read(&folder, INTENT)? else { return Ok(None) };
-        Intent::parse(&content).with_context(|| format!("Reading /var/{FOLDER}/{INTENT}")).map(Some)
+        Ok(Some(Intent::parse(&content)?))
     }
 
-    /// What was done, oldest first. A line that cannot be read is left out.
-    pub fn history(&self) -> Result<Vec<HistoryEntry>> {
-        let Some(folder) = self.records()? else { return Ok(Vec::new()) };
-        let content = durable::read(&folder, HISTORY)?.unwrap_or_default();
-        Ok(lines(&content).filter_map(|line| serde_json::from_slice(line).ok()).collect())
+    /// What was done.
+    pub fn history(&self) -> Result<History> {
+        let Some(folder) = self.records()? else { return Ok(History::default()) };
+        read_history(&folder)
     }
 
     /// The folder of the records, if there is one.
     fn records(&self) -> Result<Option<Dir>> {
         let Some(var) = self.var()? else { return Ok(None) };
-        match var.open_dir(FOLDER) {
+        match var.open_dir(DIRECTORY) {
             Ok(folder) => Ok(Some(folder)),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error).with_context(|| format!("Opening /var/{FOLDER}")),
+            Err(error) => Err(error).with_context(|| format!("Opening /var/{DIRECTORY}")),
         }
     }
 }
@@ -66,10 +44,10 @@ impl Host {
 impl HostLocked<'_> {
     /// An id for a new change: when it was asked for, and something that makes it the only one.
     pub fn new_id(&self) -> String {
-        let nanoseconds = jiff::Timestamp::now().subsec_nanosecond();
-        let seed = format!("{nanoseconds} {} {}", std::process::id(), self.host().path());
-        let unique = &crate::model::digest::Digest::of(seed.as_bytes()).hex()[..6];
-        format!("{}-{unique}", jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S"))
+        let now = jiff::Timestamp::now();
+        let seed = format!("{} {} {}", now.as_nanosecond(), std::process::id(), self.host().path());
+        let unique = Digest::of(seed.as_bytes());
+        format!("{}-{}", now.strftime("%Y%m%d-%H%M%S"), &unique.hex()[..6])
     }
 
     /// Records a change as prepared: its commit is kept, and it is the one that is under way. What
@@ -80,10 +58,10 @@ impl HostLocked<'_> {
         // The ref first: a record must never name a commit that nothing keeps.
         self.set_keep_ref(&intent.id, &intent.commit)?;
         self.write_intent(intent)?;
-        self.append_history(&HistoryEntry::of(intent, Outcome::Prepared, None))?;
+        self.append_history(entry(intent, HistoryOutcome::Prepared, None))?;
         if let Some(old) = before.filter(|old| old.id != intent.id) {
             let why = format!("superseded by {}", intent.id);
-            self.append_history(&HistoryEntry::of(&old, Outcome::Cancelled, Some(why)))?;
+            self.append_history(entry(&old, HistoryOutcome::Cancelled, Some(why)))?;
             self.drop_keep_ref(&old.id)?;
         }
         Ok(())
@@ -109,16 +87,11 @@ impl HostLocked<'_> {
 
     /// Adds to the history; beyond its length the oldest go.
     #[context("Adding to the history")]
-    pub fn append_history(&self, entry: &HistoryEntry) -> Result<()> {
+    pub fn append_history(&self, entry: HistoryEntry) -> Result<()> {
         let folder = self.make_records()?;
-        let content = durable::read(&folder, HISTORY)?.unwrap_or_default();
-        let new = serde_json::to_vec(entry)?;
-        let mut all: Vec<&[u8]> = lines(&content).collect();
-        all.push(&new);
-        let kept = &all[all.len().saturating_sub(HISTORY_LENGTH)..];
-        let mut content = kept.join(&b'\n');
-        content.push(b'\n');
-        durable::replace(&folder, HISTORY, &content)
+        let mut history = read_history(&folder)?;
+        history.push(entry);
+        durable::replace(&folder, HISTORY, history.to_text().as_bytes())
     }
 
     /// Keeps `commit` in the repo for as long as a record names it by `id`.
@@ -140,7 +113,7 @@ impl HostLocked<'_> {
 
     fn make_records(&self) -> Result<Dir> {
         let var = self.host().var()?.context("The sysroot has no deployment, and so no /var")?;
-        durable::private_folder(&var, FOLDER)
+        durable::private_folder(&var, DIRECTORY)
     }
 }
 
@@ -157,6 +130,17 @@ pub(super) fn id_of_keep_ref(name: &str) -> Option<&str> {
     name.strip_prefix(OWN_PREFIX)?.strip_prefix(KEEP)
 }
 
-fn lines(content: &[u8]) -> impl Iterator<Item = &[u8]> {
-    content.split(|byte| *byte == b'\n').filter(|line| !line.is_empty())
+/// What became of a change, now.
+pub fn entry(intent: &Intent, outcome: HistoryOutcome, why: Option<String>) -> HistoryEntry {
+    HistoryEntry {
+        who: intent.who.clone(),
+        from: intent.base.as_ref().map(ToString::to_string),
+        why,
+        ..HistoryEntry::new(intent.id.clone(), intent.asked.to_string(), outcome, now())
+    }
+}
+
+fn read_history(folder: &Dir) -> Result<History> {
+    let content = durable::read(folder, HISTORY)?.unwrap_or_default();
+    Ok(History::parse(&String::from_utf8_lossy(&content)))
 }

@@ -16,7 +16,7 @@ use super::status::name_of;
 use super::sysroot::Host;
 use crate::error::Fault;
 use crate::model::boot_order::rollback_target;
-use crate::model::records::{HistoryEntry, Outcome};
+use crate::model::records::{HistoryEntry, HistoryOutcome};
 use crate::model::status::{DeploymentName, DeploymentStatus, HostStatus};
 
 /// A rollback that was asked for.
@@ -82,15 +82,12 @@ impl HostLocked<'_> {
         self.note_rolled_back(&undone(&status, target), request.as_ref())?;
         self.clear_intent()?;
         self.put_first(target)?;
-        self.append_history(&HistoryEntry {
-            version: 1,
-            id: from.id.clone().unwrap_or_else(|| from.name.to_string()),
+        let id = from.id.clone().unwrap_or_else(|| from.name.to_string());
+        self.append_history(HistoryEntry {
             who: asked.who.to_owned(),
             from: Some(from.name.to_string()),
-            to: target.name.to_string(),
-            when: now(),
-            outcome: Outcome::RolledBack,
             why: asked.why.map(str::to_owned),
+            ..HistoryEntry::new(id, target.name.to_string(), HistoryOutcome::RolledBack, now())
         })?;
         Ok(done)
     }

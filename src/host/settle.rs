@@ -5,12 +5,13 @@
 use anyhow::Result;
 use fn_error_context::context;
 
-use super::boot_file::{entry_id, entry_of, put};
+use super::boot_file::{entry_id, entry_of};
 use super::host_lock::HostLocked;
 use super::now;
+use super::records::entry;
 use super::status::lost;
 use crate::model::boots::{BootEntry, BootState};
-use crate::model::records::{HistoryEntry, Intent, Outcome};
+use crate::model::records::{HistoryOutcome, Intent};
 use crate::model::status::{DeploymentName, DeploymentStatus, HostStatus};
 
 /// What settling found.
@@ -45,25 +46,21 @@ impl HostLocked<'_> {
     /// last good one stays pinned beside it.
     fn judge(&self, booted: &DeploymentStatus) -> Result<Option<DeploymentName>> {
         let boots = self.boots()?;
-        let entry = entry_of(&boots, booted);
-        if entry.is_none() && booted.id.is_none() {
+        let known = entry_of(&boots, booted);
+        if known.is_none() && booted.id.is_none() {
             return Ok(None);
         }
-        if entry.is_some_and(|entry| entry.state == BootState::Good) {
+        if known.is_some_and(|entry| entry.state == BootState::Good) {
             // Gone back to: it was good before, and is the last good one again.
             let is_last = boots.kept.as_ref() == Some(&booted.name) || booted.pinned;
             self.keep(booted)?;
             return Ok((!is_last).then(|| booted.name.clone()));
         }
-        let times = entry.map_or(0, |entry| entry.boots);
-        let judged = BootEntry {
-            id: entry_id(booted),
-            deployment: Some(booted.name.clone()),
-            state: BootState::Good,
-            boots: times + 1,
-            when: now(),
-        };
-        self.edit_boots(|boots| put(boots, judged))?;
+        let times = known.map_or(0, |entry| entry.boots);
+        let name = Some(booted.name.clone());
+        let mut judged = BootEntry::new(entry_id(booted), name, BootState::Good, now());
+        judged.boots = times.saturating_add(1);
+        self.edit_boots(|boots| boots.note(judged))?;
         self.keep(booted)?;
         Ok(Some(booted.name.clone()))
     }
@@ -72,10 +69,9 @@ impl HostLocked<'_> {
         if let Some(request) = &intent.request_digest {
             self.note_carried_out(request)?;
         }
-        self.append_history(&HistoryEntry {
-            to: booted.name.to_string(),
-            ..HistoryEntry::of(&intent, Outcome::Booted, None)
-        })?;
+        let mut entry = entry(&intent, HistoryOutcome::Booted, None);
+        entry.to = booted.name.to_string();
+        self.append_history(entry)?;
         self.clear_intent()?;
         Ok(intent)
     }

@@ -12,7 +12,7 @@ use crate::model::boots::{BootRecord, BootState};
 use crate::model::digest::Digest;
 use crate::model::kargs::KernelArguments;
 use crate::model::origin::Origin;
-use crate::model::records::{Intent, IntentState};
+use crate::model::records::Intent;
 use crate::model::status::{DeploymentName, DeploymentStatus, HostStatus, PreparedStatus, STATUS_VERSION};
 use crate::plan::short_name;
 
@@ -63,7 +63,7 @@ impl Host {
             version: STATUS_VERSION,
             sysroot: self.path().to_owned(),
             deployments,
-            prepared: intent.and_then(prepared),
+            prepared: intent.map(prepared),
             notices,
         })
     }
@@ -160,14 +160,14 @@ impl Commit {
     }
 }
 
-fn prepared(intent: Intent) -> Option<PreparedStatus> {
-    Some(PreparedStatus {
+fn prepared(intent: Intent) -> PreparedStatus {
+    PreparedStatus {
+        committed: intent.is_committed(),
         id: intent.id,
-        image: intent.asked?,
-        digest: intent.digest?,
+        image: intent.asked,
+        digest: intent.digest,
         kernel_arguments: intent.kernel_arguments,
-        committed: intent.state == IntentState::Committed,
-    })
+    }
 }
 
 fn notice_of(deployment: &ostree::Deployment, status: &DeploymentStatus, boots: &BootRecord) -> Vec<String> {
@@ -192,7 +192,7 @@ fn notice_of(deployment: &ostree::Deployment, status: &DeploymentStatus, boots: 
 /// or finalising failed.
 pub(super) fn lost(intent: &Intent, deployments: &[DeploymentStatus]) -> Option<String> {
     let is_there = deployments.iter().any(|one| one.id.as_ref() == Some(&intent.id));
-    (intent.state == IntentState::Committed && !is_there).then(|| {
+    (intent.is_committed() && !is_there).then(|| {
         let id = &intent.id;
         format!("change {id} was committed and its deployment is lost; `mcd pivot --resume={id}` stages it again")
     })
