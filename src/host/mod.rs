@@ -7,11 +7,13 @@ pub mod reboot;
 pub mod trust;
 
 mod boot_file;
+mod cancel;
 mod deploy;
 mod etc_merge;
 mod host_lock;
 mod pin;
 mod preflight;
+mod prune;
 mod records;
 mod requests;
 mod rollback;
@@ -20,11 +22,14 @@ mod status;
 mod sysroot;
 
 pub use {
+    cancel::Cancelled,
     deploy::{DeployRequest, Deployed},
     etc_merge::EtcConflict,
     host_lock::{HostLocked, Wait},
     pin::Pinned,
     preflight::{CommitFacts, EtcLayout, commit_facts},
+    prune::{Freed, PruneOptions, Pruned, RemoveLeftovers},
+    records::entry as history_entry,
     requests::HostRequest,
     rollback::{RollBack, RolledBack},
     settle::Settled,

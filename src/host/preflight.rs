@@ -24,7 +24,7 @@ const ATTRIBUTES: &str = "standard::name,standard::type,standard::size";
 
 /// A kernel, its initramfs and its device trees: what a deployment puts into `/boot`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KernelPair {
+struct KernelPair {
     /// The kernel's version: the name of its folder.
     pub version: String,
     /// Bytes that it takes in `/boot`.
@@ -182,7 +182,7 @@ pub fn commit_facts(repo: &ostree::Repo, commit: &str) -> Result<CommitFacts> {
 
 /// The kernel pair of a commit, as libostree picks it when it deploys.
 #[context("Measuring the kernel of commit {commit}")]
-pub fn kernel_pair_of(repo: &ostree::Repo, commit: &str) -> Result<Option<KernelPair>> {
+fn kernel_pair_of(repo: &ostree::Repo, commit: &str) -> Result<Option<KernelPair>> {
     let (root, _) = repo.read_commit(commit, gio::Cancellable::NONE)?;
     kernel_pair(&root)
 }

@@ -62,8 +62,8 @@ impl Host {
         Ok(HostStatus {
             version: STATUS_VERSION,
             sysroot: self.path().to_owned(),
+            prepared: intent.and_then(|intent| prepared(intent, &deployments)),
             deployments,
-            prepared: intent.map(prepared),
             notices,
         })
     }
@@ -160,14 +160,16 @@ impl Commit {
     }
 }
 
-fn prepared(intent: Intent) -> PreparedStatus {
-    PreparedStatus {
+/// The change that waits. One that the next boot starts already, without a shutdown, waits no more.
+fn prepared(intent: Intent, deployments: &[DeploymentStatus]) -> Option<PreparedStatus> {
+    let is_switched = deployments.iter().any(|one| one.id.as_ref() == Some(&intent.id) && !one.staged);
+    (!is_switched).then(|| PreparedStatus {
         committed: intent.is_committed(),
         id: intent.id,
         image: intent.asked,
         digest: intent.digest,
         kernel_arguments: intent.kernel_arguments,
-    }
+    })
 }
 
 fn notice_of(deployment: &ostree::Deployment, status: &DeploymentStatus, boots: &BootRecord) -> Vec<String> {
