@@ -14,7 +14,9 @@ use super::durable;
 use super::host_lock::HostLocked;
 use super::now;
 use super::sysroot::Host;
-use crate::model::boots::{BootEntry, BootFile, BootRecord, BootState, FILE_SIZE, RequestOutcome, RequestRecord};
+use crate::model::boots::{
+    BootEntry, BootFile, BootRecord, BootState, FILE_SIZE, RequestOutcome, RequestRecord,
+};
 use crate::model::digest::Digest;
 use crate::model::status::{DeploymentName, DeploymentStatus};
 
@@ -75,7 +77,11 @@ impl HostLocked<'_> {
     }
 
     /// What is gone back from, and the request that asked for it.
-    pub(super) fn note_rolled_back(&self, undone: &[&DeploymentStatus], request: Option<&Digest>) -> Result<()> {
+    pub(super) fn note_rolled_back(
+        &self,
+        undone: &[&DeploymentStatus],
+        request: Option<&Digest>,
+    ) -> Result<()> {
         self.edit_boots(|boots| {
             for deployment in undone {
                 let name = Some(deployment.name.clone());
@@ -136,11 +142,14 @@ fn create(root: &Dir) -> Result<cap_std_ext::cap_std::fs::File> {
 fn boot_uuid(root: &Dir) -> Option<String> {
     use rustix::fs::{AtFlags, CWD, Mode, OFlags};
     let boot = rustix::fs::fstat(root.open_dir("boot").ok()?).ok()?;
-    let links = rustix::fs::openat(CWD, BY_UUID, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let links =
+        rustix::fs::openat(CWD, BY_UUID, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .ok()?;
     let entries = rustix::fs::Dir::read_from(&links).ok()?;
     entries.flatten().find_map(|entry| {
         let device = rustix::fs::statat(&links, entry.file_name(), AtFlags::empty()).ok()?;
-        let is_block = rustix::fs::FileType::from_raw_mode(device.st_mode) == rustix::fs::FileType::BlockDevice;
+        let is_block =
+            rustix::fs::FileType::from_raw_mode(device.st_mode) == rustix::fs::FileType::BlockDevice;
         (is_block && device.st_rdev == boot.st_dev).then(|| entry.file_name().to_string_lossy().into_owned())
     })
 }

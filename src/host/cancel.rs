@@ -31,7 +31,9 @@ impl HostLocked<'_> {
         self.drop_staged()?;
         let next = status.deployments.iter().find(|one| !one.staged).map(|one| one.name.to_string());
         let told = match (&intent, staged) {
-            (Some(intent), _) => Some(HistoryEntry { who: who.to_owned(), ..entry(intent, HistoryOutcome::Cancelled, None) }),
+            (Some(intent), _) => {
+                Some(HistoryEntry { who: who.to_owned(), ..entry(intent, HistoryOutcome::Cancelled, None) })
+            }
             (None, Some(staged)) => Some(HistoryEntry {
                 who: who.to_owned(),
                 from: Some(staged.name.to_string()),

@@ -17,7 +17,9 @@ use crate::model::boot_order::{self, AfterDeploy};
 use crate::model::digest::Digest;
 use crate::model::image_ref::OsImage;
 use crate::model::kargs::KernelArguments;
-use crate::model::origin::{GROUP_MCD, GROUP_ORIGIN, GROUP_TRANSIENT, KEY_ASKED_DIGEST, KEY_ID, KEY_IMAGE, KEY_MANIFEST_DIGEST};
+use crate::model::origin::{
+    GROUP_MCD, GROUP_ORIGIN, GROUP_TRANSIENT, KEY_ASKED_DIGEST, KEY_ID, KEY_IMAGE, KEY_MANIFEST_DIGEST,
+};
 use crate::model::records::Intent;
 use crate::model::status::DeploymentName;
 
@@ -202,5 +204,7 @@ fn no_deployment(locked: &HostLocked<'_>) -> Fault {
     let path = locked.host().path();
     Fault::failed(format!("the sysroot {path} has no deployment"))
         .why("a change starts from a deployment: its stateroot, its /etc and its kernel arguments")
-        .next(format!("make a first one: ostree admin os-init and ostree admin deploy, with --sysroot={path}"))
+        .next(format!(
+            "make a first one: ostree admin os-init and ostree admin deploy, with --sysroot={path}"
+        ))
 }

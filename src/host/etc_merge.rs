@@ -89,9 +89,13 @@ fn conflicts(deployment: &Dir, new: &gio::File) -> Result<Vec<EtcConflict>> {
                 // A folder that is new here replaces what the image has.
                 (true, false) if merge.is_default_folder(&path) => {
                     let changed = merge.first_change_below(&path)?;
-                    found.extend(changed.map(|changed| EtcConflict::FolderAgainstFile { path: changed, folder: path }));
+                    found.extend(
+                        changed.map(|changed| EtcConflict::FolderAgainstFile { path: changed, folder: path }),
+                    );
                 }
-                (false, true) if merge.copies(&path, &local)? => found.push(EtcConflict::FileAgainstFolder(path)),
+                (false, true) if merge.copies(&path, &local)? => {
+                    found.push(EtcConflict::FileAgainstFolder(path))
+                }
                 _ => {}
             }
         }
@@ -108,7 +112,8 @@ struct Merge {
 
 impl Merge {
     fn entries(&self, folder: &Utf8Path) -> Result<Vec<(Utf8PathBuf, Metadata)>> {
-        let dir = if folder.as_str().is_empty() { self.etc.try_clone()? } else { self.etc.open_dir(folder)? };
+        let dir =
+            if folder.as_str().is_empty() { self.etc.try_clone()? } else { self.etc.open_dir(folder)? };
         let mut entries = Vec::new();
         for entry in dir.entries()? {
             let entry = entry?;

@@ -81,7 +81,9 @@ impl Host {
 
     /// Who holds the host lock, as text.
     pub(crate) fn lock_holder(&self) -> String {
-        self.root().open("ostree/lock").map_or_else(|_| super::lock_holder::UNKNOWN_HOLDER.to_owned(), describe_holder)
+        self.root()
+            .open("ostree/lock")
+            .map_or_else(|_| super::lock_holder::UNKNOWN_HOLDER.to_owned(), describe_holder)
     }
 
     fn explain(&self, error: glib::Error) -> anyhow::Error {

@@ -36,7 +36,9 @@ pub fn holder_of(file: impl AsFd) -> Result<Option<Holder>> {
     let locked = rustix::fs::fstat(file)?;
     let proc = Dir::open_ambient_dir("/proc", ambient_authority())?;
     for entry in proc.entries()?.flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
         // A process may end at any time, and a hardened one may not be readable: neither is an error.
         let Ok(process) = entry.open_dir() else { continue };
         if holds(&process, &locked) {
@@ -85,7 +87,8 @@ fn name_of(words: &[String]) -> String {
     const VERBS: usize = 2;
     let Some((program, rest)) = words.split_first() else { return String::new() };
     let program = program.rsplit('/').next().unwrap_or(program);
-    let is_verb = |word: &&String| !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase() || b == b'-');
+    let is_verb =
+        |word: &&String| !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase() || b == b'-');
     let verbs = rest.iter().take(VERBS).take_while(|word| is_verb(word) && !word.starts_with('-'));
     std::iter::once(program).chain(verbs.map(String::as_str)).collect::<Vec<_>>().join(" ")
 }

@@ -36,6 +36,9 @@ pub use {
     sysroot::Host,
 };
 
+#[cfg(all(test, feature = "ostree"))]
+mod tests;
+
 /// Seconds since the epoch, for records.
 pub fn now() -> i64 {
     jiff::Timestamp::now().as_second()

@@ -14,8 +14,8 @@ use super::status::name_of;
 use crate::error::Fault;
 use crate::model::boot_order::merge_source;
 use crate::model::boots::{BootEntry, BootRecord, BootState};
-use crate::plan::short_name;
 use crate::model::status::{DeploymentName, DeploymentStatus, HostStatus};
+use crate::plan::short_name;
 
 /// What pinning or unpinning did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,7 +103,8 @@ impl HostLocked<'_> {
     #[context("Changing the pin of deployment {name}")]
     fn set_pin_bit(&self, name: &DeploymentName, pinned: bool) -> Result<()> {
         let deployments = self.sysroot().deployments();
-        let Some(deployment) = deployments.iter().find(|one| name_of(one) == *name && !one.is_staged()) else {
+        let Some(deployment) = deployments.iter().find(|one| name_of(one) == *name && !one.is_staged())
+        else {
             return Ok(());
         };
         self.sysroot().deployment_set_pinned(deployment, pinned).context("Writing its origin")
@@ -112,7 +113,8 @@ impl HostLocked<'_> {
 
 /// The last deployment that was found good, if it is still there.
 pub(super) fn last_good<'a>(boots: &BootRecord, status: &'a HostStatus) -> Option<&'a DeploymentStatus> {
-    let present = |name: &DeploymentName| status.deployments.iter().find(|one| one.name == *name && !one.staged);
+    let present =
+        |name: &DeploymentName| status.deployments.iter().find(|one| one.name == *name && !one.staged);
     if let Some(kept) = boots.kept.as_ref().and_then(present) {
         return Some(kept);
     }

@@ -58,9 +58,13 @@ impl Host {
     pub fn next_boot_kernel(&self) -> Result<Option<preflight::KernelPair>> {
         let deployments = self.load()?.deployments();
         let Some(next) = deployments.first() else { return Ok(None) };
+        let repo = self.repo()?;
         // Its commit may be gone from the repo; then there is nothing to guess from.
-        let found = kernel_pair_of(&self.repo()?, &next.csum()).ok().flatten();
-        Ok(found.map(|pair| preflight::KernelPair { bytes: pair.bytes, in_boot: false }))
+        if !repo.has_object(ObjectType::Commit, &next.csum(), gio::Cancellable::NONE)? {
+            return Ok(None);
+        }
+        let found = kernel_pair_of(&repo, &next.csum())?;
+        Ok(found.map(|pair| preflight::KernelPair { bytes: pair.bytes, in_boot: true }))
     }
 
     /// The kernel pair of a commit, and whether `/boot` has it already.
@@ -134,7 +138,9 @@ impl CommitFacts {
         }
         if self.kernel_versions.len() > 1 {
             let all = self.kernel_versions.join(", ");
-            return refuse(format!("/{KERNELS} holds several kernels ({all}), and which one boots would be chance"));
+            return refuse(format!(
+                "/{KERNELS} holds several kernels ({all}), and which one boots would be chance"
+            ));
         }
         if !self.has_os_release {
             return refuse("it has no os-release file, which a boot entry is named by".to_owned());
@@ -208,7 +214,9 @@ fn kernel_versions(root: &gio::File) -> Result<Vec<String>> {
     let mut versions = Vec::new();
     for (name, info) in children(&modules)? {
         let kernel = modules.child(&name).child("vmlinuz");
-        if info.file_type() == gio::FileType::Directory && kind_of(&kernel, "") == Some(gio::FileType::Regular) {
+        if info.file_type() == gio::FileType::Directory
+            && kind_of(&kernel, "") == Some(gio::FileType::Regular)
+        {
             versions.push(name);
         }
     }
@@ -250,7 +258,8 @@ fn pair_in_old_layout(root: &gio::File) -> Result<Option<KernelPair>> {
         let size = u64::try_from(info.size()).unwrap_or(0);
         if let Some(version) = front.strip_prefix("vmlinuz-").filter(|_| is_checksum(bootcsum)) {
             let bootcsum = bootcsum.to_owned();
-            found = Some(KernelPair { version: version.to_owned(), bytes: size, bootcsum, has_initramfs: false });
+            found =
+                Some(KernelPair { version: version.to_owned(), bytes: size, bootcsum, has_initramfs: false });
         } else if is_checksum(bootcsum) {
             others += size;
             has_initramfs |= front.starts_with("initramfs-");
@@ -273,7 +282,7 @@ struct BootSum {
 impl BootSum {
     fn add(&mut self, file: &gio::File) -> Result<()> {
         const CHUNK: usize = 1 << 20;
-        let stream = file.read(gio::Cancellable::NONE)?;
+        let stream = open_file(file)?;
         loop {
             let bytes = stream.read_bytes(CHUNK, gio::Cancellable::NONE)?;
             if bytes.is_empty() {
@@ -299,13 +308,26 @@ impl BootSum {
     }
 }
 
+/// Opens a regular file of a commit.
+fn open_file(file: &gio::File) -> Result<gio::InputStream> {
+    // Not `read` of the file: the binding takes its result for a stream that can seek.
+    let file = file.downcast_ref::<ostree::RepoFile>().context("A file of a commit is a repo file")?;
+    // Until it is resolved, libostree reads its checksum through a null pointer.
+    file.ensure_resolved()?;
+    let (stream, ..) = file.repo().load_file(&file.checksum(), gio::Cancellable::NONE)?;
+    stream.context("A kernel or a configuration file of a commit must be a regular file")
+}
+
 /// Whether `ostree-prepare-root` of this tree refuses to boot an unsigned composefs.
 fn demands_signed_composefs(root: &gio::File, defaults: &str) -> Result<bool> {
     // A file in /etc replaces the one of the image.
-    for path in [format!("{defaults}/ostree/prepare-root.conf"), "usr/lib/ostree/prepare-root.conf".to_owned()] {
+    for path in
+        [format!("{defaults}/ostree/prepare-root.conf"), "usr/lib/ostree/prepare-root.conf".to_owned()]
+    {
         let file = root.resolve_relative_path(&path);
         if kind_of(&file, "") == Some(gio::FileType::Regular) {
-            let (text, _) = file.load_contents(gio::Cancellable::NONE).with_context(|| format!("Reading {path}"))?;
+            const LONGEST: usize = 1 << 20;
+            let text = open_file(&file)?.read_bytes(LONGEST, gio::Cancellable::NONE)?;
             return Ok(says_signed(&String::from_utf8_lossy(&text)));
         }
     }
@@ -346,15 +368,11 @@ fn add_copy(folder: &gio::File, size: &mut TreeSize) -> Result<()> {
 
 /// The entries of a commit's folder; none if it is not there.
 fn children(folder: &gio::File) -> Result<Vec<(String, gio::FileInfo)>> {
-    let entries = match folder.enumerate_children(
-        ATTRIBUTES,
-        gio::FileQueryInfoFlags::NOFOLLOW_SYMLINKS,
-        gio::Cancellable::NONE,
-    ) {
-        Ok(entries) => entries,
-        Err(error) if error.matches(gio::IOErrorEnum::NotFound) => return Ok(Vec::new()),
-        Err(error) => return Err(error.into()),
-    };
+    if kind_of(folder, "") != Some(gio::FileType::Directory) {
+        return Ok(Vec::new());
+    }
+    let flags = gio::FileQueryInfoFlags::NOFOLLOW_SYMLINKS;
+    let entries = folder.enumerate_children(ATTRIBUTES, flags, gio::Cancellable::NONE)?;
     let named = entries.map(|info| info.map(|info| (info.name().to_string_lossy().into_owned(), info)));
     Ok(named.collect::<Result<_, _>>()?)
 }

@@ -50,7 +50,10 @@ pub struct PruneOptions<'a> {
 
 impl std::fmt::Debug for PruneOptions<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PruneOptions").field("dry_run", &self.dry_run).field("idle", &self.idle).finish_non_exhaustive()
+        f.debug_struct("PruneOptions")
+            .field("dry_run", &self.dry_run)
+            .field("idle", &self.idle)
+            .finish_non_exhaustive()
     }
 }
 
@@ -109,7 +112,12 @@ impl Host {
     }
 
     /// In a thread of its own: priorities are a thread's, and cannot be raised again.
-    fn prune_objects(&self, options: &PruneOptions<'_>, exclusive: ExclusiveRepo, freed: &mut Freed) -> Result<Pruned> {
+    fn prune_objects(
+        &self,
+        options: &PruneOptions<'_>,
+        exclusive: ExclusiveRepo,
+        freed: &mut Freed,
+    ) -> Result<Pruned> {
         let run = || -> Result<Pruned> {
             if options.idle {
                 become_idle();
@@ -122,12 +130,14 @@ impl Host {
             if let Err(busy) = ExclusiveRepo::take(self)? {
                 return Ok(busy);
             }
-            let (_, objects, bytes) = repo.prune(ostree::RepoPruneFlags::REFS_ONLY, 0, gio::Cancellable::NONE)?;
+            let (_, objects, bytes) =
+                repo.prune(ostree::RepoPruneFlags::REFS_ONLY, 0, gio::Cancellable::NONE)?;
             freed.objects = u64::try_from(objects).unwrap_or(0);
             freed.bytes += bytes;
             Ok(Pruned::Done(freed.clone()))
         };
-        std::thread::scope(|scope| scope.spawn(run).join()).map_err(|_| anyhow::anyhow!("The cleanup's thread failed"))?
+        std::thread::scope(|scope| scope.spawn(run).join())
+            .map_err(|_| anyhow::anyhow!("The cleanup's thread failed"))?
     }
 
     fn what_would_go(&self, options: &PruneOptions<'_>) -> Result<Freed> {
@@ -189,7 +199,8 @@ impl Unneeded {
         let repo = host.repo()?;
         let all = refs(&repo)?;
         let under_way = host.intent()?.map(|intent| intent.id);
-        let is_old_change = |name: &str| id_of_keep_ref(name).is_some_and(|id| Some(id) != under_way.as_deref());
+        let is_old_change =
+            |name: &str| id_of_keep_ref(name).is_some_and(|id| Some(id) != under_way.as_deref());
         let mut needed = Needed::default();
         for deployment in host.load()?.deployments() {
             needed.add(&repo, &deployment.csum())?;
@@ -207,7 +218,8 @@ impl Unneeded {
             }
         }
         let layers = all.iter().filter(|(name, _)| name.starts_with(BLOB_PREFIX)).map(|(name, _)| name);
-        let layers = layers.filter(|name| blob_of_ref(name).is_some_and(|blob| !needed.layers.contains(&blob)));
+        let layers =
+            layers.filter(|name| blob_of_ref(name).is_some_and(|blob| !needed.layers.contains(&blob)));
         Ok(Self {
             layers: layers.cloned().collect(),
             changes: all.iter().map(|(name, _)| name).filter(|name| is_old_change(name)).cloned().collect(),
@@ -224,7 +236,12 @@ impl Unneeded {
     }
 
     fn counted(&self) -> Freed {
-        Freed { images: self.images.clone(), layers: self.layers.len(), changes: self.changes.len(), ..Freed::default() }
+        Freed {
+            images: self.images.clone(),
+            layers: self.layers.len(),
+            changes: self.changes.len(),
+            ..Freed::default()
+        }
     }
 
     #[context("Removing refs")]
@@ -262,7 +279,8 @@ impl Needed {
         let Some(metadata) = metadata(repo, commit)? else { return Ok(()) };
         self.manifests.extend(text(&metadata, MANIFEST_DIGEST));
         if let Some(manifest) = text(&metadata, MANIFEST) {
-            self.layers.extend(layers_of(&manifest).with_context(|| format!("Reading the manifest in {commit}"))?);
+            self.layers
+                .extend(layers_of(&manifest).with_context(|| format!("Reading the manifest in {commit}"))?);
         }
         Ok(())
     }
@@ -305,7 +323,8 @@ fn layers_of(manifest: &str) -> Result<Vec<Digest>> {
 fn newest_pull<'a>(repo: &ostree::Repo, all: &'a [(String, String)]) -> Option<&'a String> {
     let written = |name: &str| {
         let path = format!("refs/heads/{name}");
-        let stat = rustix::fs::statat(repo.dfd_borrow(), &path, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        let stat =
+            rustix::fs::statat(repo.dfd_borrow(), &path, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).ok()?;
         Some((stat.st_mtime, stat.st_mtime_nsec))
     };
     let images = all.iter().map(|(name, _)| name).filter(|name| name.starts_with(IMAGE_PREFIX));
@@ -333,7 +352,8 @@ fn unreachable_objects(repo: &ostree::Repo, commits: &BTreeSet<String>) -> Resul
     let (mut count, mut bytes) = (0, 0);
     for object in all.keys().filter(|object| !reachable.contains(*object)) {
         count += 1;
-        bytes += repo.query_object_storage_size(object.object_type(), object.checksum(), gio::Cancellable::NONE)?;
+        bytes +=
+            repo.query_object_storage_size(object.object_type(), object.checksum(), gio::Cancellable::NONE)?;
     }
     Ok((count, bytes))
 }

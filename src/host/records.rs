@@ -97,7 +97,12 @@ impl HostLocked<'_> {
     /// Keeps `commit` in the repo for as long as a record names it by `id`.
     #[context("Keeping commit {commit}")]
     pub fn set_keep_ref(&self, id: &str, commit: &str) -> Result<()> {
-        Ok(self.host().repo()?.set_ref_immediate(None, &keep_ref(id), Some(commit), gio::Cancellable::NONE)?)
+        Ok(self.host().repo()?.set_ref_immediate(
+            None,
+            &keep_ref(id),
+            Some(commit),
+            gio::Cancellable::NONE,
+        )?)
     }
 
     /// Gives up the commit that is kept by `id`. Not being kept is fine.

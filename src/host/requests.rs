@@ -16,8 +16,8 @@ use crate::error::Fault;
 use crate::model::boots::RequestOutcome;
 use crate::model::digest::Digest;
 use crate::model::host_request::{
-    IMAGE_PULLSPEC, KERNEL_ARGUMENTS, REBOOT_NEEDED, REQUEST_SIZE_MAX, parse_image_pullspec, parse_kernel_arguments,
-    request_digest,
+    IMAGE_PULLSPEC, KERNEL_ARGUMENTS, REBOOT_NEEDED, REQUEST_SIZE_MAX, parse_image_pullspec,
+    parse_kernel_arguments, request_digest,
 };
 use crate::model::image_ref::OsImage;
 use crate::model::kargs::KargEdit;

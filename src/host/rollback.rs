@@ -58,8 +58,18 @@ const PRECIOUS_FOLDERS: [&str; 9] = [
 ];
 /// Elsewhere in `/etc`, a file counts by how its name begins or ends.
 const PRECIOUS_STARTS: [&str; 2] = ["ssh_host_", "kubeconfig"];
-const PRECIOUS_ENDS: [&str; 10] =
-    [".pem", ".crt", ".key", ".kubeconfig", "-kubeconfig", ".keytab", ".p12", "auth.json", ".dockercfg", ".dockerconfigjson"];
+const PRECIOUS_ENDS: [&str; 10] = [
+    ".pem",
+    ".crt",
+    ".key",
+    ".kubeconfig",
+    "-kubeconfig",
+    ".keytab",
+    ".p12",
+    "auth.json",
+    ".dockercfg",
+    ".dockerconfigjson",
+];
 
 impl HostLocked<'_> {
     /// Makes an older deployment the next boot. The intent is cleared, and what is gone back from is
@@ -95,8 +105,10 @@ impl HostLocked<'_> {
     #[context("Going back to {}", target.name)]
     fn put_first(&self, target: &DeploymentStatus) -> Result<()> {
         let all = self.sysroot().deployments();
-        let is_target = |one: &ostree::Deployment| name_of(one) == target.name && one.osname() == target.stateroot;
-        let (first, others): (Vec<_>, Vec<_>) = all.into_iter().filter(|one| !one.is_staged()).partition(is_target);
+        let is_target =
+            |one: &ostree::Deployment| name_of(one) == target.name && one.osname() == target.stateroot;
+        let (first, others): (Vec<_>, Vec<_>) =
+            all.into_iter().filter(|one| !one.is_staged()).partition(is_target);
         self.write_order(&[first, others].concat())
     }
 }
@@ -145,7 +157,9 @@ impl Host {
         let Some(target) = deployments.iter().find(|one| name_of(one) == *target && !one.is_staged()) else {
             return Ok(Vec::new());
         };
-        let etc = |one: &ostree::Deployment| self.root().open_dir(format!("{}/etc", sysroot.deployment_dirpath(one)));
+        let etc = |one: &ostree::Deployment| {
+            self.root().open_dir(format!("{}/etc", sysroot.deployment_dirpath(one)))
+        };
         losses(&etc(&present)?, &etc(target)?)
     }
 }
@@ -154,7 +168,8 @@ fn losses(present: &Dir, target: &Dir) -> Result<Vec<Utf8PathBuf>> {
     let mut lost = Vec::new();
     let mut folders = VecDeque::from([Utf8PathBuf::new()]);
     while let Some(folder) = folders.pop_front() {
-        let dir = if folder.as_str().is_empty() { present.try_clone()? } else { present.open_dir(&folder)? };
+        let dir =
+            if folder.as_str().is_empty() { present.try_clone()? } else { present.open_dir(&folder)? };
         for entry in dir.entries()?.flatten() {
             let Some(path) = entry.file_name().to_str().map(|name| folder.join(name)) else { continue };
             let Ok(kind) = entry.file_type() else { continue };
@@ -218,7 +233,11 @@ mod tests {
         let lost = losses(&root.open_dir("here").unwrap(), &root.open_dir("there").unwrap()).unwrap();
         assert_eq!(
             lost,
-            ["/etc/kubernetes/kubelet-ca.crt", "/etc/pki/ca-trust/source/anchors/corp", "/etc/ssh/ssh_host_rsa_key"]
+            [
+                "/etc/kubernetes/kubelet-ca.crt",
+                "/etc/pki/ca-trust/source/anchors/corp",
+                "/etc/ssh/ssh_host_rsa_key"
+            ]
         );
     }
 }

@@ -23,8 +23,12 @@ const MANIFEST_DIGEST: &str = "ostree.manifest-digest";
 /// Commit metadata of a derived commit of ours: the image commit below it.
 pub(super) const IMAGE_COMMIT: &str = "mcd.image-commit";
 /// Groups of an origin that say that rpm-ostree made more of the image: packages and overrides.
-const LAYERED: [(&str, &str); 4] =
-    [("packages", "requested"), ("packages", "requested-local"), ("overrides", "remove"), ("overrides", "replace-local")];
+const LAYERED: [(&str, &str); 4] = [
+    ("packages", "requested"),
+    ("packages", "requested-local"),
+    ("overrides", "remove"),
+    ("overrides", "replace-local"),
+];
 /// Where newer versions of libostree say why the last shutdown could not finalise.
 const FINALIZE_FAILURE: &str = "boot/ostree/finalize-failure.stamp";
 
@@ -177,7 +181,9 @@ fn notice_of(deployment: &ostree::Deployment, status: &DeploymentStatus, boots: 
     let mut notices = Vec::new();
     match entry_of(boots, status).map(|entry| &entry.state) {
         Some(BootState::Failed { cause }) => notices.push(format!("deployment {name} failed: {cause}")),
-        Some(BootState::Unproven) => notices.push(format!("deployment {name} was gone back from before it proved good")),
+        Some(BootState::Unproven) => {
+            notices.push(format!("deployment {name} was gone back from before it proved good"))
+        }
         Some(BootState::RolledBack) => notices.push(format!("deployment {name} was rolled back")),
         _ => {}
     }
@@ -185,7 +191,8 @@ fn notice_of(deployment: &ostree::Deployment, status: &DeploymentStatus, boots: 
         LAYERED.iter().any(|(group, key)| origin.string_list(group, key).is_ok_and(|list| !list.is_empty()))
     });
     if layered {
-        notices.push(format!("deployment {name} has packages of rpm-ostree's; a new image comes without them"));
+        notices
+            .push(format!("deployment {name} has packages of rpm-ostree's; a new image comes without them"));
     }
     notices
 }
@@ -196,6 +203,8 @@ pub(super) fn lost(intent: &Intent, deployments: &[DeploymentStatus]) -> Option<
     let is_there = deployments.iter().any(|one| one.id.as_ref() == Some(&intent.id));
     (intent.is_committed() && !is_there).then(|| {
         let id = &intent.id;
-        format!("change {id} was committed and its deployment is lost; `mcd pivot --resume={id}` stages it again")
+        format!(
+            "change {id} was committed and its deployment is lost; `mcd pivot --resume={id}` stages it again"
+        )
     })
 }

@@ -9,7 +9,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use cap_std_ext::cap_std::{ambient_authority, fs::Dir};
 use fn_error_context::context;
 use ostree::gio;
-use rustix::fs::{CWD, StatVfsMountFlags, Stat};
+use rustix::fs::{CWD, Stat, StatVfsMountFlags};
 
 use crate::error::Fault;
 
@@ -68,8 +68,9 @@ impl Host {
     }
 
     fn open_directory(path: &Utf8Path) -> Result<Self> {
-        let root = Dir::open_ambient_dir(path, ambient_authority())
-            .map_err(|error| Fault::usage(format!("cannot open the sysroot {path}")).why(error.to_string()))?;
+        let root = Dir::open_ambient_dir(path, ambient_authority()).map_err(|error| {
+            Fault::usage(format!("cannot open the sysroot {path}")).why(error.to_string())
+        })?;
         if is_running_ostree() && is_same_folder(&rustix::fs::fstat(&root)?, PHYSICAL_ROOT) {
             return Err(Fault::usage(format!("{path} is the sysroot of the running host"))
                 .why("changed as if it did not run, it could lose the deployment that runs")
@@ -169,7 +170,9 @@ fn require_root() -> Result<(), Fault> {
     if rustix::process::geteuid().is_root() {
         return Ok(());
     }
-    Err(Fault::failed("this needs root").why("deployments, boot entries and the repo belong to root").next("use sudo"))
+    Err(Fault::failed("this needs root")
+        .why("deployments, boot entries and the repo belong to root")
+        .next("use sudo"))
 }
 
 fn is_running_ostree() -> bool {

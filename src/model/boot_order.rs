@@ -28,10 +28,12 @@ pub fn after_deploy(deployments: &[DeploymentStatus]) -> AfterDeploy {
     let stays = |deployment: &&DeploymentStatus| {
         let protected = deployment.booted || deployment.pinned || deployment.kept;
         let of_another = source.is_none_or(|source| source.stateroot != deployment.stateroot);
-        !deployment.staged && (protected || of_another || source.is_some_and(|source| source.index == deployment.index))
+        !deployment.staged
+            && (protected || of_another || source.is_some_and(|source| source.index == deployment.index))
     };
     let (keep, dropped) = deployments.iter().partition::<Vec<_>, _>(stays);
-    let names = |list: Vec<&DeploymentStatus>| list.into_iter().map(|deployment| deployment.name.clone()).collect();
+    let names =
+        |list: Vec<&DeploymentStatus>| list.into_iter().map(|deployment| deployment.name.clone()).collect();
     AfterDeploy { keep: names(keep), dropped: names(dropped) }
 }
 
@@ -47,7 +49,9 @@ pub fn rollback_target(deployments: &[DeploymentStatus]) -> Option<&DeploymentSt
         Some(booted) => booted,
         None => next,
     };
-    deployments.iter().find(|deployment| deployment.index > from.index && deployment.stateroot == from.stateroot)
+    deployments
+        .iter()
+        .find(|deployment| deployment.index > from.index && deployment.stateroot == from.stateroot)
 }
 
 #[cfg(test)]
@@ -98,7 +102,11 @@ mod tests {
             ("-o-", "01", "2"),
         ] {
             let after = after_deploy(&order(before));
-            assert_eq!((places(&after.keep), places(&after.dropped)), (keep.to_owned(), dropped.to_owned()), "{before}");
+            assert_eq!(
+                (places(&after.keep), places(&after.dropped)),
+                (keep.to_owned(), dropped.to_owned()),
+                "{before}"
+            );
         }
     }
 
