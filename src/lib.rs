@@ -18,4 +18,5 @@ pub mod interrupt;
 pub mod logging;
 pub mod model;
 pub mod options;
+pub mod plan;
 pub mod ui;

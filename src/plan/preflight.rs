@@ -129,7 +129,7 @@ pub fn before_download(to_fetch: &[&Layer], twice: bool, space: Space, booted: O
 }
 
 fn estimate_unpacked(layer: &Layer) -> u64 {
-    let tenths = match layer.compression {
+    let tenths = match layer.media {
         Compression::Gzip => RATIO_TENTHS_GZIP,
         Compression::Zstd => RATIO_TENTHS_ZSTD,
         Compression::None => RATIO_TENTHS_PLAIN,
