@@ -197,6 +197,7 @@ mod tests {
             ("body {\\\"access_token\\\":\\\"s3cr3t\\\",\\\"x\\\":1}", "x"),
             ("refresh_token=s3cr3t&x=1", "x=1"),
             ("password: s3cr3t", "password:"),
+            ("https://joe:?s3cr3t@r.example/v2/: EOF", "@r.example/v2/: EOF"),
         ];
         for (text, kept) in table {
             let clean = redact(text);
