@@ -3,4 +3,5 @@
 pub mod digest;
 pub mod event;
 pub mod image_ref;
+pub mod oci;
 pub mod status;
