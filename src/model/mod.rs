@@ -2,6 +2,10 @@
 
 pub mod digest;
 pub mod event;
+pub mod host_request;
 pub mod image_ref;
+pub mod kargs;
 pub mod oci;
+pub mod origin;
+pub mod repo_refs;
 pub mod status;
