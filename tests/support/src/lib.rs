@@ -1,1 +1,26 @@
+//! What `mcd`'s tests and its demo stand on.
+//!
+//! * [`tree`]: small OS trees, committed into a repo.
+//! * [`image`]: OS images in OCI layouts, honest ones of every format and lying ones.
+//! * [`registry`], [`fake_registry`]: a real registry, and one that misbehaves on order.
+//! * [`sysroot`], [`booted`]: sysroots with a deployment, and "booting" them in a namespace.
+//!
+//! Nothing here is mocked: repos are libostree's.
 
+// This crate makes files for tests by plain paths; the program itself may not.
+#![allow(clippy::disallowed_methods)]
+
+pub mod booted;
+pub mod compress;
+pub mod encapsulate;
+pub mod entry;
+pub mod fake_registry;
+pub mod image;
+pub mod layer;
+pub mod layout;
+pub mod legacy;
+pub mod process;
+pub mod registry;
+pub mod scratch;
+pub mod sysroot;
+pub mod tree;
