@@ -10,3 +10,5 @@
 
 pub mod error;
 pub mod model;
+#[cfg(feature = "ostree")]
+pub mod host;

@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc::Receiver;
 
 use super::limits::{MAX_ZSTD_WINDOW_LOG, unpacked};
-use super::stop::Stop;
+use super::stop::{Secondary, Stop};
 use crate::error::Fault;
 use crate::model::digest::Digest;
 use crate::model::oci::{Compression, Layer};
@@ -28,18 +28,6 @@ pub(super) enum Piece {
     End,
     // A source that fails says so on its own side and just goes away here.
 }
-
-/// The source went away before the end: its own error is the cause.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SourceGone;
-
-impl std::fmt::Display for SourceGone {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("the stream of the layer ended early")
-    }
-}
-
-impl std::error::Error for SourceGone {}
 
 /// The compressed bytes of one layer.
 #[derive(Debug)]
@@ -75,12 +63,12 @@ impl BufRead for Compressed {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         while self.at == self.piece.len() && !self.ended {
             if self.stop.is_set() {
-                return Err(io::Error::other("stopped"));
+                return Err(io::Error::other(Secondary("the import is stopping")));
             }
             match self.pieces.blocking_recv() {
                 Some(Piece::Data(data)) => self.take(data)?,
                 Some(Piece::End) => self.ended = true,
-                None => return Err(io::Error::other(SourceGone)),
+                None => return Err(io::Error::other(Secondary("the stream of the layer ended early"))),
             }
         }
         Ok(&self.piece[self.at..])

@@ -44,4 +44,12 @@ impl ObjectReader {
     pub(super) fn has(&self, checksum: Checksum, kind: Kind) -> Result<bool> {
         super::staging::has_object(&self.objects, checksum, kind)
     }
+
+    /// What the file system says about a content object.
+    pub(super) fn stat_file(&self, checksum: Checksum) -> Result<rustix::fs::Stat> {
+        use std::os::fd::AsFd as _;
+        let path = loose_path(checksum, Kind::File);
+        let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
+        rustix::fs::statat(self.objects.as_fd(), path.as_str(), flags).with_context(|| format!("Looking at object {path}"))
+    }
 }

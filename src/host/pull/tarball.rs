@@ -4,7 +4,7 @@
 //! names must be bounded before memory is spent on them. GNU long names and PAX headers are
 //! understood; sparse files are refused.
 
-use std::io::{BufRead, Read};
+use std::io::BufRead;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use tar::{EntryType, Header};

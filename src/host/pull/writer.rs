@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use anyhow::{Context as _, Error, Result, anyhow, bail, ensure};
+use anyhow::{Context as _, Error, Result, anyhow, bail};
 use cap_std_ext::cap_std::fs::Dir;
 use rustix::fs::{AtFlags, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
@@ -20,7 +20,7 @@ use super::limits::{CHUNK, QUEUE_BYTES};
 use super::objects::{Checksum, FileMeta, Kind, decode_xattrs};
 use super::space::SpaceGuard;
 use super::staging::{LayerFolder, Staged, create_new, has_object, staged_name};
-use super::stop::Stop;
+use super::stop::{Secondary, Stop};
 
 /// Pieces of a large object that may wait for their writer.
 const LARGE_PIECES: usize = 4;
@@ -78,6 +78,8 @@ pub(super) struct Written {
     pub(super) slots: Vec<(usize, Checksum)>,
     /// Objects that the repo had.
     pub(super) reused: u64,
+    /// Bytes of new objects.
+    pub(super) bytes: u64,
 }
 
 impl LayerWrites {
@@ -111,6 +113,13 @@ impl LayerWrites {
     pub(super) fn put_metadata(&self, bytes: &[u8], kind: Kind, name: Checksum) -> Result<Option<Staged>> {
         let staged = Staged { checksum: name, kind, folder: 0 };
         Ok(write_metadata(&self.folders[0], &staged_name(name, kind), bytes)?.then_some(staged))
+    }
+
+    /// The same for a symbolic link.
+    pub(super) fn put_link(&self, meta: &FileMeta) -> Result<(Checksum, Option<Staged>)> {
+        let checksum = Checksum(meta.hasher().finalize().into());
+        let new = write_link(&self.folders[0], &staged_name(checksum, Kind::File), meta)?;
+        Ok((checksum, new.then_some(Staged { checksum, kind: Kind::File, folder: 0 })))
     }
 }
 
@@ -178,8 +187,8 @@ impl Writers {
     fn push(&self, job: Job) -> Result<()> {
         {
             let mut state = job.layer.state();
-            if let Some(error) = &state.error {
-                bail!("an earlier object of the layer failed: {error:#}");
+            if state.error.is_some() {
+                return Err(Secondary("an earlier object of the layer failed").into());
             }
             state.waiting += 1;
         }
@@ -258,6 +267,7 @@ impl Writers {
         let mut state = job.layer.state();
         if new {
             state.written.staged.push(Staged { checksum, kind, folder: me });
+            state.written.bytes += bytes as u64;
         } else {
             state.written.reused += 1;
         }
@@ -304,7 +314,9 @@ impl Writers {
             total += piece.len();
             self.space.wrote(piece.len() as u64)?;
         }
-        ensure!(complete, "the layer ended inside an object");
+        if !complete {
+            return Err(Secondary("the layer ended inside an object").into());
+        }
         let checksum = Checksum(hasher.finalize().into());
         check_name(checksum, pending.expected)?;
         if self.has(checksum, Kind::File)? {

@@ -1,0 +1,4 @@
+//! Effects on the machine.
+
+pub mod pull;
+pub mod repo_lock;
