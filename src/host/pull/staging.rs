@@ -17,7 +17,7 @@
 //! and that this import met as existing.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use anyhow::{Context as _, Result, bail};
 use cap_std_ext::cap_std::fs::Dir;
@@ -40,6 +40,10 @@ pub(super) struct Staging {
     tmp: Dir,
     name: String,
     dir: Dir,
+    /// The repo's folder, open for reading: `Dir` handles cannot be synchronised.
+    repo_file: OwnedFd,
+    /// Holds the lock on `dir`.
+    _lock: OwnedFd,
 }
 
 /// One object in the staging folder.
@@ -81,8 +85,11 @@ impl Staging {
             }
             let dir = tmp.open_dir(&name)?;
             // Between the two calls somebody may have taken it for a leftover and removed it.
-            if lock_folder(&dir)? && tmp.exists(&name) {
-                return Ok(Self { repo: repo.try_clone()?, objects, tmp, name, dir });
+            if let Some(lock) = lock_folder(&dir)?
+                && tmp.exists(&name)
+            {
+                let repo_file = open_folder(repo)?;
+                return Ok(Self { repo: repo.try_clone()?, objects, tmp, name, dir, repo_file, _lock: lock });
             }
         }
         bail!("a hundred folders named {PREFIX}{}-… exist already", std::process::id());
@@ -135,7 +142,7 @@ impl Staging {
     /// Makes everything durable: the last step of an import.
     #[context("Synchronising the repo's file system")]
     pub(super) fn sync(&self) -> Result<()> {
-        Ok(rustix::fs::syncfs(self.repo.as_fd())?)
+        Ok(rustix::fs::syncfs(&self.repo_file)?)
     }
 
     /// Whether the repo has an object.
@@ -189,7 +196,7 @@ impl Staging {
         // As libostree does: tools that show the host watch this time stamp.
         let now = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
         let times = rustix::fs::Timestamps { last_access: now, last_modification: now };
-        Ok(rustix::fs::futimens(self.repo.as_fd(), &times)?)
+        Ok(rustix::fs::futimens(&self.repo_file, &times)?)
     }
 }
 
@@ -237,13 +244,20 @@ fn move_object(from: &Dir, name: &str, objects: &Dir, target: &str) -> Result<bo
     }
 }
 
-/// Takes the lock that marks a folder as in use; false if somebody else has it.
-fn lock_folder(dir: &Dir) -> Result<bool> {
-    match rustix::fs::flock(dir.as_fd(), FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(true),
-        Err(Errno::WOULDBLOCK) => Ok(false),
+/// Takes the lock that marks a folder as in use; none if somebody else has it.
+fn lock_folder(dir: &Dir) -> Result<Option<OwnedFd>> {
+    let file = open_folder(dir)?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(Errno::WOULDBLOCK) => Ok(None),
         Err(error) => Err(error.into()),
     }
+}
+
+/// The folder as a file: `Dir` holds a mere path, which can be neither locked nor synchronised.
+fn open_folder(dir: &Dir) -> Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(dir.as_fd(), ".", flags, Mode::empty())?)
 }
 
 /// What killed imports left.
@@ -260,7 +274,7 @@ pub struct Leftovers {
 pub fn leftovers(repo: &ostree::Repo) -> Result<Leftovers> {
     let tmp = open_tmp(repo)?;
     let mut found = Leftovers::default();
-    for (name, dir) in abandoned(&tmp)? {
+    for (name, dir, _lock) in abandoned(&tmp)? {
         found.bytes += disk_usage(&dir)?;
         found.folders.push(name);
     }
@@ -273,7 +287,7 @@ pub fn leftovers(repo: &ostree::Repo) -> Result<Leftovers> {
 pub fn remove_leftovers(repo: &ostree::Repo) -> Result<Leftovers> {
     let tmp = open_tmp(repo)?;
     let mut removed = Leftovers::default();
-    for (name, dir) in abandoned(&tmp)? {
+    for (name, dir, _lock) in abandoned(&tmp)? {
         removed.bytes += disk_usage(&dir)?;
         tmp.remove_dir_all(&name)?;
         removed.folders.push(name);
@@ -292,7 +306,7 @@ pub(super) fn repo_dir(repo: &ostree::Repo) -> Result<Dir> {
 }
 
 /// Staging folders that no living process holds, with their locks taken.
-fn abandoned(tmp: &Dir) -> Result<Vec<(String, Dir)>> {
+fn abandoned(tmp: &Dir) -> Result<Vec<(String, Dir, OwnedFd)>> {
     let mut found = Vec::new();
     for entry in tmp.entries()? {
         let entry = entry?;
@@ -304,8 +318,8 @@ fn abandoned(tmp: &Dir) -> Result<Vec<(String, Dir)>> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             other => other?,
         };
-        if lock_folder(&dir)? {
-            found.push((name, dir));
+        if let Some(lock) = lock_folder(&dir)? {
+            found.push((name, dir, lock));
         }
     }
     Ok(found)
@@ -326,7 +340,7 @@ fn disk_usage(dir: &Dir) -> Result<u64> {
 }
 
 /// Creates a file that must not exist yet.
-pub(super) fn create_new(dir: &Dir, name: &str) -> rustix::io::Result<rustix::fd::OwnedFd> {
+pub(super) fn create_new(dir: &Dir, name: &str) -> rustix::io::Result<OwnedFd> {
     rustix::fs::openat(
         dir.as_fd(),
         name,
