@@ -8,7 +8,15 @@
 //! * `host`: effects on the machine (feature `ostree`).
 //! * `pipeline`: observe ▸ plan ▸ preflight ▸ prepare ▸ commit, the one way to change a host.
 
+pub mod cli;
+pub mod commands;
 pub mod error;
-pub mod model;
 #[cfg(feature = "ostree")]
 pub mod host;
+#[cfg(feature = "ostree")]
+pub mod interrupt;
+pub mod logging;
+pub mod model;
+pub mod options;
+pub mod plan;
+pub mod ui;

@@ -2,3 +2,4 @@
 
 pub mod pull;
 pub mod repo_lock;
+pub mod trust;

@@ -71,7 +71,8 @@ fn try_lock(file: &OwnedFd, operation: FlockOperation) -> Result<bool> {
 fn holder(file: &OwnedFd) -> Result<Option<String>> {
     let proc = Dir::open_ambient_dir("/proc", ambient_authority())?;
     let locks = proc.read_to_string("locks").context("Reading /proc/locks")?;
-    let stat = cap_std_ext::cap_std::fs::File::from_std(file.as_fd().try_clone_to_owned()?.into()).metadata()?;
+    let stat =
+        cap_std_ext::cap_std::fs::File::from_std(file.as_fd().try_clone_to_owned()?.into()).metadata()?;
     let device = (rustix::fs::major(stat.dev()), rustix::fs::minor(stat.dev()));
     let Some(pid) = holder_in(&locks, device, stat.ino()) else { return Ok(None) };
     let command = proc.read_to_string(format!("{pid}/comm")).unwrap_or_default();
@@ -88,7 +89,9 @@ fn holder_in(locks: &str, device: (u32, u32), inode: u64) -> Option<u32> {
     locks.lines().find_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         match fields.as_slice() {
-            [_, "FLOCK", _, "WRITE", pid, file, ..] if *file == wanted => pid.parse().ok().filter(|pid| *pid > 0),
+            [_, "FLOCK", _, "WRITE", pid, file, ..] if *file == wanted => {
+                pid.parse().ok().filter(|pid| *pid > 0)
+            }
             _ => None,
         }
     })

@@ -1,5 +1,6 @@
 //! Nouns without effects: parsed, validated, printable.
 
+pub mod boots;
 pub mod digest;
 pub mod event;
 pub mod host_request;
@@ -7,5 +8,6 @@ pub mod image_ref;
 pub mod kargs;
 pub mod oci;
 pub mod origin;
+pub mod records;
 pub mod repo_refs;
 pub mod status;

@@ -13,7 +13,13 @@ use super::read::ObjectReader;
 use super::stop::Stop;
 
 /// Checks that all that is below `tree` is in the repo. `known` are root trees of complete commits.
-pub(super) fn check_tree(reader: &ObjectReader, tree: Checksum, meta: Checksum, known: &[Checksum], stop: &Stop) -> Result<()> {
+pub(super) fn check_tree(
+    reader: &ObjectReader,
+    tree: Checksum,
+    meta: Checksum,
+    known: &[Checksum],
+    stop: &Stop,
+) -> Result<()> {
     let mut walk = Walk { reader, stop, seen: HashSet::new(), metas: HashSet::new() };
     walk.meta(meta, "/")?;
     walk.tree(tree, known, "")
@@ -32,7 +38,11 @@ impl Walk<'_> {
             return Ok(());
         }
         self.stop.check()?;
-        ensure!(path.matches('/').count() <= super::limits::MAX_DEPTH, "the tree is deeper than {}, the limit", super::limits::MAX_DEPTH);
+        ensure!(
+            path.matches('/').count() <= super::limits::MAX_DEPTH,
+            "the tree is deeper than {}, the limit",
+            super::limits::MAX_DEPTH
+        );
         let entries = self.reader.tree(tree)?;
         let others = known.iter().map(|known| self.reader.tree(*known)).collect::<Result<Vec<_>>>()?;
         for (name, file) in &entries.files {
@@ -47,7 +57,8 @@ impl Walk<'_> {
         for (name, (child, meta)) in &entries.dirs {
             let below = format!("{path}/{name}");
             self.meta(*meta, &below)?;
-            let known: Vec<Checksum> = others.iter().filter_map(|other| Some(other.dirs.get(name)?.0)).collect();
+            let known: Vec<Checksum> =
+                others.iter().filter_map(|other| Some(other.dirs.get(name)?.0)).collect();
             self.tree(*child, &known, &below)?;
         }
         Ok(())
@@ -56,7 +67,9 @@ impl Walk<'_> {
     fn meta(&mut self, meta: Checksum, path: &str) -> Result<()> {
         if self.metas.insert(meta) {
             // Reading it also checks that it describes a directory.
-            self.reader.meta(meta).map_err(|error| error.context(format!("the attributes of directory {path}")))?;
+            self.reader
+                .meta(meta)
+                .map_err(|error| error.context(format!("the attributes of directory {path}")))?;
         }
         Ok(())
     }

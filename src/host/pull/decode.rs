@@ -51,7 +51,9 @@ impl Compressed {
         self.count += data.len() as u64;
         if self.count > self.size {
             let size = self.size;
-            return Err(io::Error::other(format!("the layer is longer than the {size} bytes of its manifest")));
+            return Err(io::Error::other(format!(
+                "the layer is longer than the {size} bytes of its manifest"
+            )));
         }
         self.hasher.update(&data);
         (self.piece, self.at) = (data, 0);
@@ -188,7 +190,9 @@ impl Unpacked {
             return Err(mismatch("digest", &layer.digest, &digest).into());
         }
         if diff_id != layer.diff_id {
-            return Err(mismatch("diff id (the digest of the uncompressed layer)", &layer.diff_id, &diff_id).into());
+            return Err(
+                mismatch("diff id (the digest of the uncompressed layer)", &layer.diff_id, &diff_id).into()
+            );
         }
         Ok(())
     }

@@ -60,7 +60,12 @@ pub(super) struct LayerReader<'a> {
 }
 
 impl<'a> LayerReader<'a> {
-    pub(super) fn new(writers: &'a Writers, writes: &'a Arc<LayerWrites>, labels: Labels, base: Base) -> Self {
+    pub(super) fn new(
+        writers: &'a Writers,
+        writes: &'a Arc<LayerWrites>,
+        labels: Labels,
+        base: Base,
+    ) -> Self {
         let layer = Layer { root: Dir::default(), slots: 0, known: Vec::new(), dropped: BTreeMap::new() };
         Self { writers, writes, labels, base, layer }
     }
@@ -68,7 +73,8 @@ impl<'a> LayerReader<'a> {
     /// Reads all entries.
     pub(super) fn read<R: BufRead>(mut self, tar: &mut Tarball<R>) -> Result<(Layer, Labels)> {
         while let Some(entry) = tar.next()? {
-            self.entry(tar, &entry).with_context(|| format!("entry '{}'", String::from_utf8_lossy(&entry.path)))?;
+            self.entry(tar, &entry)
+                .with_context(|| format!("entry '{}'", String::from_utf8_lossy(&entry.path)))?;
         }
         Ok((self.layer, self.labels))
     }
@@ -107,7 +113,8 @@ impl<'a> LayerReader<'a> {
     fn file<R: BufRead>(&mut self, path: &[String], entry: &Entry, tar: &mut Tarball<R>) -> Result<()> {
         let (mode, target) = match entry.kind {
             EntryKind::Link => {
-                let target = String::from_utf8(entry.target.clone()).context("the link's target is not UTF-8")?;
+                let target =
+                    String::from_utf8(entry.target.clone()).context("the link's target is not UTF-8")?;
                 ensure!(!target.is_empty() && !target.contains('\0'), "the link has no valid target");
                 (S_IFLNK | 0o777, target)
             }
@@ -140,7 +147,9 @@ impl<'a> LayerReader<'a> {
             .strip_prefix("objects/")
             .and_then(|rest| rest.strip_suffix(".file"))
             .and_then(|rest| Checksum::parse(&rest.replacen('/', "", 1)))
-            .ok_or_else(|| anyhow!("it is a hard link to '{path}' in the OSTree repo, which is no content object"))?;
+            .ok_or_else(|| {
+                anyhow!("it is a hard link to '{path}' in the OSTree repo, which is no content object")
+            })?;
         if !self.writers.has(checksum, Kind::File)? {
             bail!("it is a hard link to object {checksum}, which is in no lower layer");
         }
@@ -159,7 +168,11 @@ impl Dir {
             let last = index + 1 == path.len();
             let node = dir.children.entry(name.clone()).or_insert_with(|| Node::Dir(Dir::default()));
             if !matches!(node, Node::Dir(_)) {
-                ensure!(last, "its path leads through '{}', which is not a directory", path[..=index].join("/"));
+                ensure!(
+                    last,
+                    "its path leads through '{}', which is not a directory",
+                    path[..=index].join("/")
+                );
                 *node = Node::Dir(Dir::default());
             }
             dir = match node {
@@ -241,7 +254,12 @@ impl Layer {
     }
 
     /// Makes the layer's commit, once all its files are written.
-    pub(super) fn commit(self, written: &Written, labels: &mut Labels, out: &mut MetadataWriter<'_>) -> Result<Checksum> {
+    pub(super) fn commit(
+        self,
+        written: &Written,
+        labels: &mut Labels,
+        out: &mut MetadataWriter<'_>,
+    ) -> Result<Checksum> {
         let mut slots = vec![None; self.slots];
         for (slot, checksum) in written.slots.iter().chain(&self.known) {
             slots[*slot] = Some(*checksum);
@@ -301,7 +319,8 @@ pub(super) fn object_set_commit(content: &[Checksum], out: &mut MetadataWriter<'
         files: content.iter().map(|checksum| (checksum.to_string(), *checksum)).collect(),
         dirs: BTreeMap::new(),
     };
-    let meta = DirMeta { uid: 0, gid: 0, mode: S_IFDIR | 0o755, xattrs: super::objects::encode_xattrs(&Vec::new()) };
+    let meta =
+        DirMeta { uid: 0, gid: 0, mode: S_IFDIR | 0o755, xattrs: super::objects::encode_xattrs(&Vec::new()) };
     let bytes = tree.encode();
     ensure!(
         bytes.len() as u64 <= super::limits::MAX_METADATA,

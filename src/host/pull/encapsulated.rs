@@ -79,7 +79,8 @@ impl<'a> ObjectLayer<'a> {
     pub(super) fn read<R: BufRead>(mut self, tar: &mut Tarball<R>) -> Result<Objects> {
         while let Some(entry) = tar.next()? {
             if let Some(name) = parse_path(&entry.path)? {
-                self.entry(tar, &entry, name).with_context(|| format!("entry '{}'", String::from_utf8_lossy(&entry.path)))?;
+                self.entry(tar, &entry, name)
+                    .with_context(|| format!("entry '{}'", String::from_utf8_lossy(&entry.path)))?;
             }
         }
         if let Some((file, _)) = self.xattrs {
@@ -88,9 +89,16 @@ impl<'a> ObjectLayer<'a> {
         self.objects.content.sort_unstable();
         self.objects.content.dedup();
         if self.with_commit {
-            let commit = self.objects.commit.as_mut().ok_or_else(|| anyhow!("the first layer carries no OSTree commit"))?;
+            let commit = self
+                .objects
+                .commit
+                .as_mut()
+                .ok_or_else(|| anyhow!("the first layer carries no OSTree commit"))?;
             if let Some((checksum, bytes)) = self.detached {
-                ensure!(checksum == commit.checksum, "the layer carries signatures of another commit, {checksum}");
+                ensure!(
+                    checksum == commit.checksum,
+                    "the layer carries signatures of another commit, {checksum}"
+                );
                 commit.detached = Some(bytes);
             }
         }
@@ -110,7 +118,12 @@ impl<'a> ObjectLayer<'a> {
         }
     }
 
-    fn shared_xattrs<R: BufRead>(&mut self, tar: &mut Tarball<R>, entry: &Entry, checksum: Checksum) -> Result<()> {
+    fn shared_xattrs<R: BufRead>(
+        &mut self,
+        tar: &mut Tarball<R>,
+        entry: &Entry,
+        checksum: Checksum,
+    ) -> Result<()> {
         let bytes = read_bounded(tar, entry, MAX_XATTRS, "extended attributes")?;
         let found = Checksum::of(&bytes);
         ensure!(found == checksum, "the extended attributes are corrupt: their checksum is {found}");
@@ -131,7 +144,10 @@ impl<'a> ObjectLayer<'a> {
                     _ => None,
                 };
                 Arc::clone(shared.ok_or_else(|| {
-                    anyhow!("it links to '{}', which the layer did not hold before", String::from_utf8_lossy(&entry.target))
+                    anyhow!(
+                        "it links to '{}', which the layer did not hold before",
+                        String::from_utf8_lossy(&entry.target)
+                    )
                 })?)
             }
             _ => self.interned(read_bounded(tar, entry, MAX_XATTRS, "extended attributes")?),
@@ -152,12 +168,14 @@ impl<'a> ObjectLayer<'a> {
     }
 
     fn file<R: BufRead>(&mut self, tar: &mut Tarball<R>, entry: &Entry, checksum: Checksum) -> Result<()> {
-        let (_, xattrs) = self.xattrs.take().ok_or_else(|| anyhow!("its extended attributes do not precede it"))?;
+        let (_, xattrs) =
+            self.xattrs.take().ok_or_else(|| anyhow!("its extended attributes do not precede it"))?;
         self.objects.content.push(checksum);
         let (mode, target) = match entry.kind {
             EntryKind::File => (S_IFREG | entry.mode, String::new()),
             EntryKind::Link => {
-                let target = String::from_utf8(entry.target.clone()).context("the link's target is not UTF-8")?;
+                let target =
+                    String::from_utf8(entry.target.clone()).context("the link's target is not UTF-8")?;
                 ensure!(!target.is_empty(), "the link has no target");
                 (S_IFLNK | 0o777, target)
             }
@@ -172,11 +190,20 @@ impl<'a> ObjectLayer<'a> {
         put_content(self.writers, self.layer, pending, tar, entry.size)
     }
 
-    fn metadata<R: BufRead>(&mut self, tar: &mut Tarball<R>, entry: &Entry, checksum: Checksum, kind: Kind) -> Result<()> {
+    fn metadata<R: BufRead>(
+        &mut self,
+        tar: &mut Tarball<R>,
+        entry: &Entry,
+        checksum: Checksum,
+        kind: Kind,
+    ) -> Result<()> {
         ensure!(self.with_commit, "a {} object does not belong into a component layer", kind.suffix());
         let bytes = read_bounded(tar, entry, MAX_METADATA, "a metadata object")?;
         if kind == Kind::CommitMeta {
-            ensure!(self.detached.replace((checksum, bytes)).is_none(), "the layer carries a second set of signatures");
+            ensure!(
+                self.detached.replace((checksum, bytes)).is_none(),
+                "the layer carries a second set of signatures"
+            );
             return Ok(());
         }
         let found = Checksum::of(&bytes);

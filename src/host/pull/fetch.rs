@@ -209,13 +209,22 @@ impl Shared<'_> {
         failed
     }
 
-    fn one(&self, runtime: &tokio::runtime::Runtime, opened: &mut Option<Opened>, task: &Task) -> Result<LayerDone> {
+    fn one(
+        &self,
+        runtime: &tokio::runtime::Runtime,
+        opened: &mut Option<Opened>,
+        task: &Task,
+    ) -> Result<LayerDone> {
         let opened = match opened {
             Some(opened) => opened,
             None => opened.insert(self.open(runtime)?),
         };
         let layer = &task.layer;
-        self.sink.event(Event::LayerStarted { digest: layer.digest.clone(), size: layer.size, title: layer.title.clone() });
+        self.sink.event(Event::LayerStarted {
+            digest: layer.digest.clone(),
+            size: layer.size,
+            title: layer.title.clone(),
+        });
         let number = self.folders.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let (folder, dirs) = self.staging.layer(&format!("layer-{number}"), self.writer_count)?;
         let writes = Arc::new(LayerWrites::new(folder.clone(), dirs));
@@ -225,7 +234,8 @@ impl Shared<'_> {
             let progress = |bytes| {
                 self.sink.event(Event::LayerProgress { digest: layer.digest.clone(), bytes });
             };
-            let fetched = runtime.block_on(opened.fetch(layer, sender, self.rate.as_ref(), &self.cancel, progress));
+            let fetched =
+                runtime.block_on(opened.fetch(layer, sender, self.rate.as_ref(), &self.cancel, progress));
             (decoder.join(), fetched)
         });
         let decoded = decoded.map_err(|_| anyhow!("the layer's decoder panicked"));
@@ -257,7 +267,12 @@ impl Shared<'_> {
     }
 
     /// Everything from compressed bytes to a commit in the staging folder.
-    fn decode(&self, pieces: tokio::sync::mpsc::Receiver<Piece>, layer: &Layer, writes: &Arc<LayerWrites>) -> Result<LayerDone> {
+    fn decode(
+        &self,
+        pieces: tokio::sync::mpsc::Receiver<Piece>,
+        layer: &Layer,
+        writes: &Arc<LayerWrites>,
+    ) -> Result<LayerDone> {
         let unpacked = Unpacked::new(Compressed::new(pieces, layer.size, self.stop.clone()), layer.media)?;
         let mut tar = Tarball::new(unpacked);
         let mut out = MetadataWriter::new(self.writers, writes);
@@ -265,7 +280,8 @@ impl Shared<'_> {
         let (commit, written) = match layer.kind {
             LayerKind::Derived => {
                 let labels = self.labels()?;
-                let (tree, mut labels) = LayerReader::new(self.writers, writes, labels, self.layered_on).read(&mut tar)?;
+                let (tree, mut labels) =
+                    LayerReader::new(self.writers, writes, labels, self.layered_on).read(&mut tar)?;
                 tar.into_inner().finish(layer)?;
                 let written = writes.finish()?;
                 self.warn_of_dropped(layer, &tree);
@@ -277,7 +293,8 @@ impl Shared<'_> {
                 tar.into_inner().finish(layer)?;
                 let written = writes.finish()?;
                 base = objects.commit;
-                let commit = if with_commit { None } else { Some(object_set_commit(&objects.content, &mut out)?) };
+                let commit =
+                    if with_commit { None } else { Some(object_set_commit(&objects.content, &mut out)?) };
                 (commit, written)
             }
         };
@@ -288,7 +305,14 @@ impl Shared<'_> {
         });
         let mut staged = written.staged;
         staged.append(&mut out.staged);
-        Ok(LayerDone { layer: layer.clone(), commit, base, folder: writes.folder.clone(), staged, bytes: written.bytes })
+        Ok(LayerDone {
+            layer: layer.clone(),
+            commit,
+            base,
+            folder: writes.folder.clone(),
+            staged,
+            bytes: written.bytes,
+        })
     }
 
     fn labels(&self) -> Result<Labels> {
@@ -318,14 +342,23 @@ impl Shared<'_> {
             count => format!(" after {count} tries"),
         };
         let next = match judge(&error) {
-            Verdict::MayPass => "check the network and the registry, then run the same command again: finished layers are kept",
-            Verdict::Final => "if the source or the image was repaired, run the same command again: finished layers are kept",
+            Verdict::MayPass => {
+                "check the network and the registry, then run the same command again: finished layers are kept"
+            }
+            Verdict::Final => {
+                "if the source or the image was repaired, run the same command again: finished layers are kept"
+            }
         };
-        let title = if task.layer.title.is_empty() { String::new() } else { format!(" ({})", task.layer.title) };
-        Fault::failed(format!("layer {}{title} of {} cannot be imported{tried}", task.layer.digest.short(), self.source.reference))
-            .why(format!("{error:#}"))
-            .next(next)
-            .into()
+        let title =
+            if task.layer.title.is_empty() { String::new() } else { format!(" ({})", task.layer.title) };
+        Fault::failed(format!(
+            "layer {}{title} of {} cannot be imported{tried}",
+            task.layer.digest.short(),
+            self.source.reference
+        ))
+        .why(format!("{error:#}"))
+        .next(next)
+        .into()
     }
 }
 

@@ -16,7 +16,9 @@ use super::fetch::Shared;
 use super::merge::{Merge, plain_dir};
 use super::objects::{Checksum, Commit, FileMeta, Kind, S_IFLNK, encode_xattrs};
 use super::place::Base;
-use super::present::{CONFIG, MANIFEST, MANIFEST_DIGEST, PlannedLayer, Presence, PullPlan, VERSION, image_in_repo, images, plan};
+use super::present::{
+    CONFIG, MANIFEST, MANIFEST_DIGEST, PlannedLayer, Presence, PullPlan, VERSION, image_in_repo, images, plan,
+};
 use super::rate::RateLimit;
 use super::read::ObjectReader;
 use super::resolve::{Sink, source_of};
@@ -24,7 +26,9 @@ use super::space::SpaceGuard;
 use super::staging::{Group, Staging, repo_dir};
 use super::stop::{Stop, cancelled};
 use super::writer::{LayerWrites, Writers};
-use super::{IMPORTER_KEY, IMPORTER_VERSION, PullOptions, PullStats, PulledImage, Resolved, priority, signed};
+use super::{
+    IMPORTER_KEY, IMPORTER_VERSION, PullOptions, PullStats, PulledImage, Resolved, priority, signed,
+};
 use crate::error::Fault;
 use crate::host::repo_lock;
 use crate::model::event::{Event, EventSink};
@@ -56,7 +60,14 @@ pub async fn import(
     sink: Arc<dyn EventSink>,
     cancel: CancellationToken,
 ) -> Result<PulledImage> {
-    let job = Import { repo: repo_dir(repo)?, image: image.clone(), resolved, options: options.clone(), sink, cancel };
+    let job = Import {
+        repo: repo_dir(repo)?,
+        image: image.clone(),
+        resolved,
+        options: options.clone(),
+        sink,
+        cancel,
+    };
     let (sender, receiver) = tokio::sync::oneshot::channel();
     // A thread of its own: it may lower its priority, and nothing of libostree crosses it.
     std::thread::Builder::new().name("mcd-import".to_owned()).spawn(move || {
@@ -87,7 +98,8 @@ impl Import {
         if self.options.background {
             priority::lower_this_thread();
         }
-        let repo = ostree::Repo::open_at_dir(rustix::fd::AsFd::as_fd(&self.repo), ".").context("Opening the repo")?;
+        let repo = ostree::Repo::open_at_dir(rustix::fd::AsFd::as_fd(&self.repo), ".")
+            .context("Opening the repo")?;
         self.check_mode(&repo)?;
         let lock = repo_lock::shared(&self.repo, self.sink.as_ref(), &|| self.cancel.is_cancelled())?;
         let _lock = lock.ok_or_else(cancelled)?;
@@ -97,7 +109,10 @@ impl Import {
         }
         let plan = plan(&repo, &self.resolved)?;
         for planned in plan.layers.iter().filter(|planned| planned.presence != Presence::Missing) {
-            self.sink.event(Event::LayerSkipped { digest: planned.layer.digest.clone(), size: planned.layer.size });
+            self.sink.event(Event::LayerSkipped {
+                digest: planned.layer.digest.clone(),
+                size: planned.layer.size,
+            });
         }
         let staging = Staging::create(&self.repo)?;
         let stop = Stop::default();
@@ -151,7 +166,8 @@ impl Import {
         found.stats.reused_bytes = self.resolved.facts.compressed_size();
         if repo.resolve_rev(name, true)?.as_deref() != Some(found.commit.as_str()) {
             let staging = Staging::create(&self.repo)?;
-            let commit = Checksum::parse(&found.commit).ok_or_else(|| anyhow!("'{}' is not a commit", found.commit))?;
+            let commit = Checksum::parse(&found.commit)
+                .ok_or_else(|| anyhow!("'{}' is not a commit", found.commit))?;
             staging.publish(&Group { objects: Vec::new(), refs: vec![(name.to_owned(), commit)] })?;
             staging.sync()?;
         }
@@ -219,7 +235,13 @@ impl Import {
         Ok(commit)
     }
 
-    fn shared<'a>(&'a self, staging: &'a Staging, writers: &'a Writers, writer_count: usize, stop: &Stop) -> Shared<'a> {
+    fn shared<'a>(
+        &'a self,
+        staging: &'a Staging,
+        writers: &'a Writers,
+        writer_count: usize,
+        stop: &Stop,
+    ) -> Shared<'a> {
         Shared {
             staging,
             writers,
@@ -240,7 +262,13 @@ impl Import {
     }
 
     /// Fetches what is missing of the OSTree base, and proves it complete and, where asked, signed.
-    fn import_base(&self, repo: &ostree::Repo, plan: &PullPlan, shared: &Shared<'_>, reader: &ObjectReader) -> Result<Option<BaseState>> {
+    fn import_base(
+        &self,
+        repo: &ostree::Repo,
+        plan: &PullPlan,
+        shared: &Shared<'_>,
+        reader: &ObjectReader,
+    ) -> Result<Option<BaseState>> {
         if self.resolved.facts.kind != ImageKind::Native {
             return Ok(None);
         }
@@ -312,7 +340,9 @@ impl Import {
         }
         let mut merge = Merge::new(reader, base_root);
         for layer in self.resolved.facts.layers.iter().filter(|layer| layer.kind == LayerKind::Derived) {
-            let commit = commits.get(layer.digest.as_str()).ok_or_else(|| anyhow!("layer {} is not in the repo", layer.digest))?;
+            let commit = commits
+                .get(layer.digest.as_str())
+                .ok_or_else(|| anyhow!("layer {} is not in the repo", layer.digest))?;
             merge.apply(*commit)?;
         }
         for path in BUILD_REMAINS {
@@ -374,7 +404,10 @@ fn first_layer(plan: &PullPlan) -> Result<&Layer> {
 }
 
 fn fetched_base(done: Vec<super::fetch::LayerDone>) -> Result<BaseState> {
-    let commit = done.into_iter().find_map(|done| done.base).ok_or_else(|| anyhow!("no layer carried the base commit"))?;
+    let commit = done
+        .into_iter()
+        .find_map(|done| done.base)
+        .ok_or_else(|| anyhow!("no layer carried the base commit"))?;
     Ok(BaseState { commit, unpublished: true })
 }
 
@@ -414,7 +447,8 @@ fn known_roots(repo: &ostree::Repo, reader: &ObjectReader) -> Result<Vec<Checksu
 
 fn is_empty_file(reader: &ObjectReader, file: Checksum) -> Result<bool> {
     let stat = reader.stat_file(file)?;
-    Ok(stat.st_size == 0 && rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::RegularFile)
+    Ok(stat.st_size == 0
+        && rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::RegularFile)
 }
 
 /// What a plain image lacks to be an OSTree root: mount points, and the link to OSTree's folder.

@@ -80,9 +80,12 @@ mod tests {
 
     #[test]
     fn labels_are_for_the_final_path() {
-        for (path, expected) in
-            [("usr/etc", "/etc"), ("usr/etc/a/b", "/etc/a/b"), ("usr/etcetera", "/usr/etcetera"), ("usr/bin/x", "/usr/bin/x")]
-        {
+        for (path, expected) in [
+            ("usr/etc", "/etc"),
+            ("usr/etc/a/b", "/etc/a/b"),
+            ("usr/etcetera", "/usr/etcetera"),
+            ("usr/bin/x", "/usr/bin/x"),
+        ] {
             assert_eq!(final_path(path), expected);
         }
     }

@@ -152,7 +152,10 @@ impl Content {
 }
 
 impl Dir {
-    fn open(&mut self, reader: &ObjectReader) -> Result<(&mut BTreeMap<String, Checksum>, &mut BTreeMap<String, Dir>)> {
+    fn open(
+        &mut self,
+        reader: &ObjectReader,
+    ) -> Result<(&mut BTreeMap<String, Checksum>, &mut BTreeMap<String, Dir>)> {
         if let Content::Untouched(tree) = self.content {
             let DirTree { files, dirs } = reader.tree(tree)?;
             let dirs = dirs
@@ -182,7 +185,13 @@ impl Dir {
     }
 }
 
-fn lay_over(reader: &ObjectReader, below: &mut Dir, tree: Checksum, path: &str, implied: &BTreeSet<String>) -> Result<()> {
+fn lay_over(
+    reader: &ObjectReader,
+    below: &mut Dir,
+    tree: Checksum,
+    path: &str,
+    implied: &BTreeSet<String>,
+) -> Result<()> {
     let above = reader.tree(tree)?;
     if above.files.contains_key(OPAQUE) {
         below.content = Content::empty();

@@ -55,7 +55,8 @@ use crate::model::oci::ImageFacts;
 pub use import::import;
 pub use kernel::kernel_of;
 pub use present::{
-    PlannedLayer, Presence, PullPlan, image_by_reference, image_in_repo, is_verified_under, note_verified, plan,
+    PlannedLayer, Presence, PullPlan, image_by_reference, image_in_repo, is_verified_under, note_verified,
+    plan,
 };
 pub use resolve::{is_unreachable, machine_architecture, resolve};
 pub use signed::is_signed_for_remote;

@@ -112,7 +112,8 @@ impl FileMeta {
     /// A hasher that has taken the header; the data comes next.
     pub(super) fn hasher(&self) -> Sha256 {
         let header = self.header();
-        let length = u32::try_from(header.len()).expect("extended attributes and targets are bounded far below 4 GiB");
+        let length =
+            u32::try_from(header.len()).expect("extended attributes and targets are bounded far below 4 GiB");
         let mut hasher = Sha256::new();
         hasher.update(length.to_be_bytes());
         hasher.update([0; 4]);
@@ -227,11 +228,16 @@ pub(super) struct DirTree {
 impl DirTree {
     /// The object's bytes: `(a(say)a(sayay))`, both sorted by name.
     pub(super) fn encode(&self) -> Vec<u8> {
-        let files = self.files.iter().map(|(name, sum)| {
-            Variant::tuple_from_iter([name.as_str().to_variant(), bytes_variant(&sum.0)])
-        });
+        let files = self
+            .files
+            .iter()
+            .map(|(name, sum)| Variant::tuple_from_iter([name.as_str().to_variant(), bytes_variant(&sum.0)]));
         let dirs = self.dirs.iter().map(|(name, (tree, meta))| {
-            Variant::tuple_from_iter([name.as_str().to_variant(), bytes_variant(&tree.0), bytes_variant(&meta.0)])
+            Variant::tuple_from_iter([
+                name.as_str().to_variant(),
+                bytes_variant(&tree.0),
+                bytes_variant(&meta.0),
+            ])
         });
         let files = Variant::array_from_iter_with_type(ty("(say)"), files);
         let dirs = Variant::array_from_iter_with_type(ty("(sayay)"), dirs);
@@ -338,7 +344,9 @@ fn bytes_variant(bytes: &[u8]) -> Variant {
 }
 
 fn fixed(variant: &Variant) -> Result<&[u8]> {
-    variant.fixed_array::<u8>().map_err(|_| anyhow!("expected bytes, found GVariant type {}", variant.type_()))
+    variant
+        .fixed_array::<u8>()
+        .map_err(|_| anyhow!("expected bytes, found GVariant type {}", variant.type_()))
 }
 
 fn ty(signature: &'static str) -> &'static VariantTy {
@@ -365,7 +373,10 @@ mod tests {
 
     #[test]
     fn header_equals_glibs_at_every_offset_width() {
-        for size in [0usize, 1, 200, 210, 215, 220, 225, 230, 240, 300, 65_400, 65_480, 65_500, 65_520, 66_000, 200_000] {
+        for size in [
+            0usize, 1, 200, 210, 215, 220, 225, 230, 240, 300, 65_400, 65_480, 65_500, 65_520, 66_000,
+            200_000,
+        ] {
             let xattrs = if size == 0 { vec![] } else { vec![(b"user.x".to_vec(), vec![7; size])] };
             for target in ["", "../lib/x"] {
                 let meta = FileMeta {

@@ -57,7 +57,9 @@ pub(super) fn place(path: &[u8], base: Base) -> Result<Place> {
     Ok(match top.as_str() {
         "usr" => Place::At(parts),
         "etc" => Place::At(["usr", "etc"].map(str::to_owned).into_iter().chain(rest).collect()),
-        "var" => Place::At(["usr", "share", "factory", "var"].map(str::to_owned).into_iter().chain(rest).collect()),
+        "var" => {
+            Place::At(["usr", "share", "factory", "var"].map(str::to_owned).into_iter().chain(rest).collect())
+        }
         name if MOUNTED.contains(&name) && parts.len() > 1 => Place::Dropped(top),
         name if MOUNTED.contains(&name) || base == Base::None => Place::At(parts),
         _ => Place::Dropped(top),
@@ -70,7 +72,8 @@ mod tests {
 
     #[test]
     fn paths_go_where_a_commit_wants_them() {
-        let at = |path: &str| Place::At(path.split('/').filter(|p| !p.is_empty()).map(str::to_owned).collect());
+        let at =
+            |path: &str| Place::At(path.split('/').filter(|p| !p.is_empty()).map(str::to_owned).collect());
         let dropped = |top: &str| Place::Dropped(top.to_owned());
         for (path, ostree, plain) in [
             ("./", at(""), at("")),
@@ -95,7 +98,14 @@ mod tests {
     fn hostile_paths_are_refused() {
         let deep = "a/".repeat(MAX_DEPTH + 1);
         let long = "x".repeat(256);
-        for path in [b"../etc/passwd".as_slice(), b"usr/../../x", b"usr/\xff", b"usr/a\0b", deep.as_bytes(), long.as_bytes()] {
+        for path in [
+            b"../etc/passwd".as_slice(),
+            b"usr/../../x",
+            b"usr/\xff",
+            b"usr/a\0b",
+            deep.as_bytes(),
+            long.as_bytes(),
+        ] {
             assert!(place(path, Base::Ostree).is_err(), "{}", String::from_utf8_lossy(path));
         }
     }

@@ -156,7 +156,8 @@ pub fn plan(repo: &ostree::Repo, resolved: &Resolved) -> Result<PullPlan> {
                 if contents.is_none() {
                     contents = Some(layers_by_content(repo)?);
                 }
-                match contents.as_ref().and_then(|known| known.get(&(layer.diff_id.clone(), kind_key(layer)))) {
+                match contents.as_ref().and_then(|known| known.get(&(layer.diff_id.clone(), kind_key(layer))))
+                {
                     Some(commit) => (Presence::SameContent, Some(commit.clone())),
                     None => (Presence::Missing, None),
                 }

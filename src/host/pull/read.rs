@@ -23,21 +23,29 @@ impl ObjectReader {
         let path = loose_path(checksum, kind);
         let file = self.objects.open(&path).with_context(|| format!("Opening object {path}"))?;
         let mut bytes = Vec::new();
-        file.take(MAX_METADATA + 1).read_to_end(&mut bytes).with_context(|| format!("Reading object {path}"))?;
-        ensure!(bytes.len() as u64 <= MAX_METADATA, "object {path} is larger than {MAX_METADATA} bytes, the limit");
+        file.take(MAX_METADATA + 1)
+            .read_to_end(&mut bytes)
+            .with_context(|| format!("Reading object {path}"))?;
+        ensure!(
+            bytes.len() as u64 <= MAX_METADATA,
+            "object {path} is larger than {MAX_METADATA} bytes, the limit"
+        );
         Ok(bytes)
     }
 
     pub(super) fn commit(&self, checksum: Checksum) -> Result<Commit> {
-        Commit::decode(&self.bytes(checksum, Kind::Commit)?).with_context(|| format!("Reading commit {checksum}"))
+        Commit::decode(&self.bytes(checksum, Kind::Commit)?)
+            .with_context(|| format!("Reading commit {checksum}"))
     }
 
     pub(super) fn tree(&self, checksum: Checksum) -> Result<DirTree> {
-        DirTree::decode(&self.bytes(checksum, Kind::DirTree)?).with_context(|| format!("Reading dirtree {checksum}"))
+        DirTree::decode(&self.bytes(checksum, Kind::DirTree)?)
+            .with_context(|| format!("Reading dirtree {checksum}"))
     }
 
     pub(super) fn meta(&self, checksum: Checksum) -> Result<DirMeta> {
-        DirMeta::decode(&self.bytes(checksum, Kind::DirMeta)?).with_context(|| format!("Reading dirmeta {checksum}"))
+        DirMeta::decode(&self.bytes(checksum, Kind::DirMeta)?)
+            .with_context(|| format!("Reading dirmeta {checksum}"))
     }
 
     /// Whether the repo has an object.
@@ -50,6 +58,7 @@ impl ObjectReader {
         use std::os::fd::AsFd as _;
         let path = loose_path(checksum, Kind::File);
         let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
-        rustix::fs::statat(self.objects.as_fd(), path.as_str(), flags).with_context(|| format!("Looking at object {path}"))
+        rustix::fs::statat(self.objects.as_fd(), path.as_str(), flags)
+            .with_context(|| format!("Looking at object {path}"))
     }
 }

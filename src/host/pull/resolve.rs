@@ -35,7 +35,11 @@ pub fn is_unreachable(error: &Error) -> bool {
 }
 
 /// Finds out what an image is. What may pass is tried again.
-pub async fn resolve(image: &ImageReference, options: &PullOptions, sink: &dyn EventSink) -> Result<Resolved> {
+pub async fn resolve(
+    image: &ImageReference,
+    options: &PullOptions,
+    sink: &dyn EventSink,
+) -> Result<Resolved> {
     let source = source_of(image, options);
     let mut pauses = delays(options.tries);
     let mut attempt = 0;
@@ -92,7 +96,8 @@ async fn open_in_thread(source: Source) -> Result<Documents> {
 
 /// Runs a future on this thread and does not wait for what it leaves blocked.
 pub(super) fn with_runtime<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("Starting a runtime")?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("Starting a runtime")?;
     let result = runtime.block_on(work);
     runtime.shutdown_background();
     result
@@ -106,10 +111,15 @@ fn explain(error: Error, image: &ImageReference, may_pass: bool) -> Error {
     let lower = text.to_lowercase();
     let next = match () {
         () if may_pass => "check the network, the name and the registry, then run the same command again",
-        () if lower.contains("unauthorized") || lower.contains("denied") || lower.contains("authentication required") => {
+        () if lower.contains("unauthorized")
+            || lower.contains("denied")
+            || lower.contains("authentication required") =>
+        {
             "check the credentials: `--authfile`, or one of the usual files"
         }
-        () if lower.contains("no image found in") => "name an image, or an index with an image, for this architecture",
+        () if lower.contains("no image found in") => {
+            "name an image, or an index with an image, for this architecture"
+        }
         () if lower.contains("http response to https") || lower.contains("x509") => {
             "trust the registry's certificate, or mark the registry insecure in registries.conf"
         }

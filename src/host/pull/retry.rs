@@ -98,7 +98,8 @@ pub(super) fn judge_text(text: &str) -> Verdict {
 
 /// `(500 Internal Server Error)`, `503 (…)`, `StatusCode: 502`: any 5xx written as a status.
 fn has_server_error(text: &str) -> bool {
-    let is_5xx = |word: &str| word.len() == 3 && word.starts_with('5') && word.bytes().all(|b| b.is_ascii_digit());
+    let is_5xx =
+        |word: &str| word.len() == 3 && word.starts_with('5') && word.bytes().all(|b| b.is_ascii_digit());
     let says_status = text.contains("status") || text.contains("server error");
     says_status && text.split(|c: char| !c.is_ascii_alphanumeric()).any(is_5xx)
 }
@@ -125,9 +126,10 @@ pub(super) fn judge(error: &Error) -> Verdict {
     }
     match error.chain().find_map(|cause| cause.downcast_ref::<ProxyError>()) {
         Some(proxy) if proxy.is_retryable() => Verdict::MayPass,
-        Some(ProxyError::SkopeoSpawnError(_) | ProxyError::ProxyTooOld { .. } | ProxyError::Configuration(_)) | None => {
-            Verdict::Final
-        }
+        Some(
+            ProxyError::SkopeoSpawnError(_) | ProxyError::ProxyTooOld { .. } | ProxyError::Configuration(_),
+        )
+        | None => Verdict::Final,
         Some(proxy) => judge_text(&proxy.to_string()),
     }
 }
@@ -150,11 +152,17 @@ mod tests {
     fn judges_real_messages() {
         use Verdict::{Final, MayPass};
         for (text, verdict) in [
-            ("pinging container registry r.example:5000: Get \"http://r.example:5000/v2/\": dial tcp: lookup r.example on 10.0.0.1:53: no such host", MayPass),
+            (
+                "pinging container registry r.example:5000: Get \"http://r.example:5000/v2/\": dial tcp: lookup r.example on 10.0.0.1:53: no such host",
+                MayPass,
+            ),
             ("dial tcp: lookup r.example: Temporary failure in name resolution", MayPass),
             ("lookup r.example on 10.0.0.2:53: server misbehaving", MayPass),
             ("Get \"https://r.example/v2/\": dial tcp 10.0.0.9:443: i/o timeout", MayPass),
-            ("net/http: request canceled while waiting for connection (Client.Timeout exceeded while awaiting headers)", MayPass),
+            (
+                "net/http: request canceled while waiting for connection (Client.Timeout exceeded while awaiting headers)",
+                MayPass,
+            ),
             ("Get \"https://r.example/v2/\": context deadline exceeded", MayPass),
             ("dial tcp 127.0.0.1:1: connect: connection refused", MayPass),
             ("read tcp 10.0.0.1:4->10.0.0.2:443: read: connection reset by peer", MayPass),
@@ -166,7 +174,10 @@ mod tests {
             ("net/http: TLS handshake timeout", MayPass),
             ("toomanyrequests: You have reached your pull rate limit", MayPass),
             ("fetching blob: received unexpected HTTP status: 500 Internal Server Error", MayPass),
-            ("reading manifest 1 in r.example/os: received unexpected HTTP status: 503 Service Unavailable", MayPass),
+            (
+                "reading manifest 1 in r.example/os: received unexpected HTTP status: 503 Service Unavailable",
+                MayPass,
+            ),
             ("invalid status code from registry 502 (Bad Gateway)", MayPass),
             ("fetching blob: StatusCode: 504, <html>", MayPass),
             ("skopeo proxy unexpectedly exited during request method GetBlob: signal: 9 (SIGKILL)", MayPass),
@@ -174,7 +185,10 @@ mod tests {
             ("Requesting bearer token: invalid status code from registry 403 (Forbidden)", Final),
             ("requested access to the resource is denied", Final),
             ("reading manifest nope in r.example/os: manifest unknown", Final),
-            ("reading manifest 1 in r.example/os: name unknown: repository name not known to registry", Final),
+            (
+                "reading manifest 1 in r.example/os: name unknown: repository name not known to registry",
+                Final,
+            ),
             ("fetching blob: invalid status code from registry 404 (Not Found)", Final),
             ("corrupted blob, expecting sha256:1, got sha256:2", Final),
             ("Digest did not match, expected sha256:1, got sha256:2", Final),

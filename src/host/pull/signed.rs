@@ -3,10 +3,10 @@
 use anyhow::{Result, anyhow};
 use ostree::glib::Bytes;
 
+use super::PulledImage;
 use super::encapsulated::BaseCommit;
 use super::objects::Checksum;
 use super::present::{image_facts, reader};
-use super::PulledImage;
 use crate::error::Fault;
 use crate::model::repo_refs::blob_ref;
 
@@ -40,7 +40,8 @@ pub(super) fn load(repo: &ostree::Repo, commit: &str) -> Result<BaseCommit> {
 /// Whether the base commit of an image in the repo is signed by a key of this remote.
 pub fn is_signed_for_remote(repo: &ostree::Repo, pulled: &PulledImage, remote: &str) -> bool {
     let verify = || -> Result<()> {
-        let image = Checksum::parse(&pulled.commit).ok_or_else(|| anyhow!("'{}' is not a commit", pulled.commit))?;
+        let image =
+            Checksum::parse(&pulled.commit).ok_or_else(|| anyhow!("'{}' is not a commit", pulled.commit))?;
         let facts = image_facts(&reader(repo)?.commit(image)?).ok_or_else(|| anyhow!("no image commit"))?;
         let first = facts.layers.first().ok_or_else(|| anyhow!("an image without layers"))?;
         let base = repo

@@ -76,7 +76,8 @@ impl Source {
         let proxy = self.patiently(ImageProxy::new_with_config(config)).await.map_err(explain_spawn)?;
         let image = self.patiently(proxy.open_image(&self.reference)).await?;
         let (digest, manifest) = self.patiently(proxy.fetch_manifest_raw_oci(&image)).await?;
-        let digest = digest.parse().map_err(|error| anyhow!("skopeo gave an unusable manifest digest: {error}"))?;
+        let digest =
+            digest.parse().map_err(|error| anyhow!("skopeo gave an unusable manifest digest: {error}"))?;
         Ok(Opened { proxy, image, idle: self.idle, digest, manifest })
     }
 
@@ -92,14 +93,18 @@ impl Source {
 fn explain_spawn(error: anyhow::Error) -> anyhow::Error {
     use containers_image_proxy::Error as ProxyError;
     match error.downcast_ref::<ProxyError>() {
-        Some(ProxyError::SkopeoSpawnError(cause)) => Fault::failed("skopeo, which fetches images, cannot be started")
-            .why(cause.to_string())
-            .next("install the package skopeo")
-            .into(),
-        Some(ProxyError::ProxyTooOld { found_version, .. }) => Fault::failed("the installed skopeo is too old")
-            .why(format!("its proxy speaks protocol {found_version}; 0.2.3 (skopeo 1.7) is needed"))
-            .next("upgrade the package skopeo")
-            .into(),
+        Some(ProxyError::SkopeoSpawnError(cause)) => {
+            Fault::failed("skopeo, which fetches images, cannot be started")
+                .why(cause.to_string())
+                .next("install the package skopeo")
+                .into()
+        }
+        Some(ProxyError::ProxyTooOld { found_version, .. }) => {
+            Fault::failed("the installed skopeo is too old")
+                .why(format!("its proxy speaks protocol {found_version}; 0.2.3 (skopeo 1.7) is needed"))
+                .next("upgrade the package skopeo")
+                .into()
+        }
         _ => error,
     }
 }
@@ -123,7 +128,8 @@ impl Opened {
         cancel: &CancellationToken,
         mut progress: impl FnMut(u64),
     ) -> Result<()> {
-        let digest = layer.digest.as_str().parse().map_err(|_| anyhow!("digest {} is unusable", layer.digest))?;
+        let digest =
+            layer.digest.as_str().parse().map_err(|_| anyhow!("digest {} is unusable", layer.digest))?;
         let open = self.proxy.get_blob_stream(&self.image, &digest, layer.size);
         let stream = tokio::select! {
             stream = open => stream?,

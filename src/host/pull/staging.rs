@@ -173,8 +173,13 @@ impl Staging {
             let folders = self.open_folders(folder)?;
             for staged in objects.iter().filter(|staged| choose(staged)) {
                 let target = loose_path(staged.checksum, staged.kind);
-                moved |= move_object(&folders[staged.folder], &staged_name(staged.checksum, staged.kind), &self.objects, &target)
-                    .with_context(|| format!("Moving object {target}"))?;
+                moved |= move_object(
+                    &folders[staged.folder],
+                    &staged_name(staged.checksum, staged.kind),
+                    &self.objects,
+                    &target,
+                )
+                .with_context(|| format!("Moving object {target}"))?;
             }
         }
         Ok(moved)
@@ -225,7 +230,8 @@ pub(super) fn has_object(objects: &Dir, checksum: Checksum, kind: Kind) -> Resul
 
 /// Moves one object without replacing; an object that has come to exist is the same by its name.
 fn move_object(from: &Dir, name: &str, objects: &Dir, target: &str) -> Result<bool> {
-    let rename = || rustix::fs::renameat_with(from.as_fd(), name, objects.as_fd(), target, RenameFlags::NOREPLACE);
+    let rename =
+        || rustix::fs::renameat_with(from.as_fd(), name, objects.as_fd(), target, RenameFlags::NOREPLACE);
     let result = match rename() {
         Err(Errno::NOENT) if !objects.exists(&target[..2]) => {
             match objects.create_dir(&target[..2]) {
@@ -348,4 +354,3 @@ pub(super) fn create_new(dir: &Dir, name: &str) -> rustix::io::Result<OwnedFd> {
         Mode::RUSR | Mode::WUSR,
     )
 }
-

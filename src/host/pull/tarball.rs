@@ -89,8 +89,12 @@ impl<R: BufRead> Tarball<R> {
                 EntryType::GNULongName => extensions.path = Some(self.long_name(size)?),
                 EntryType::GNULongLink => extensions.target = Some(self.long_name(size)?),
                 EntryType::XHeader => self.pax(size, &mut extensions)?,
-                EntryType::XGlobalHeader => ensure!(size <= MAX_PAX, "a PAX header of {size} bytes; the limit is {MAX_PAX}"),
-                EntryType::GNUSparse => bail!("the layer holds a sparse file in GNU form, which no image builder writes"),
+                EntryType::XGlobalHeader => {
+                    ensure!(size <= MAX_PAX, "a PAX header of {size} bytes; the limit is {MAX_PAX}")
+                }
+                EntryType::GNUSparse => {
+                    bail!("the layer holds a sparse file in GNU form, which no image builder writes")
+                }
                 kind => return Ok(Some(self.entry(&header, kind, extensions)?)),
             }
         }
@@ -153,7 +157,11 @@ impl<R: BufRead> Tarball<R> {
             return Ok(None);
         }
         // The checksum counts its own field as spaces.
-        let sum: u32 = block.iter().enumerate().map(|(at, byte)| if (148..156).contains(&at) { 32 } else { u32::from(*byte) }).sum();
+        let sum: u32 = block
+            .iter()
+            .enumerate()
+            .map(|(at, byte)| if (148..156).contains(&at) { 32 } else { u32::from(*byte) })
+            .sum();
         ensure!(header.cksum().ok() == Some(sum), "a tar header has a wrong checksum");
         Ok(Some(header))
     }
@@ -182,11 +190,16 @@ impl<R: BufRead> Tarball<R> {
             EntryType::Block | EntryType::Char | EntryType::Fifo => EntryKind::Special,
             // The seventh-edition form of a file; a name that ends with a slash is a folder.
             other if other.as_byte() == 0 => EntryKind::File,
-            other => bail!("the layer holds a tar entry of the unknown type '{}'", char::from(other.as_byte())),
+            other => {
+                bail!("the layer holds a tar entry of the unknown type '{}'", char::from(other.as_byte()))
+            }
         };
         let number = |value: Option<u64>, header: std::io::Result<u64>, what: &str| -> Result<u32> {
-            let value = value.map_or(header, Ok).with_context(|| format!("the {what} of a tar entry is not a number"))?;
-            u32::try_from(value).with_context(|| format!("the {what} {value} of a tar entry is larger than 32 bits"))
+            let value = value
+                .map_or(header, Ok)
+                .with_context(|| format!("the {what} of a tar entry is not a number"))?;
+            u32::try_from(value)
+                .with_context(|| format!("the {what} {value} of a tar entry is larger than 32 bits"))
         };
         if let Some(size) = extensions.size {
             self.set_size(size);
@@ -200,7 +213,10 @@ impl<R: BufRead> Tarball<R> {
         while path.len() > 1 && path.last() == Some(&b'/') {
             path.pop();
         }
-        let target = extensions.target.or_else(|| header.link_name_bytes().map(std::borrow::Cow::into_owned)).unwrap_or_default();
+        let target = extensions
+            .target
+            .or_else(|| header.link_name_bytes().map(std::borrow::Cow::into_owned))
+            .unwrap_or_default();
         for name in [&path, &target] {
             ensure!(name.len() as u64 <= MAX_PATH, "a path of {} bytes; the limit is {MAX_PATH}", name.len());
         }
@@ -221,15 +237,21 @@ impl<R: BufRead> Tarball<R> {
 /// Records are `LENGTH KEY=VALUE\n`, with the length of the whole record; values may hold anything.
 fn parse_pax(mut data: &[u8], extensions: &mut Extensions) -> Result<()> {
     while !data.is_empty() {
-        let space = data.iter().take(20).position(|byte| *byte == b' ').context("a PAX record has no length")?;
+        let space =
+            data.iter().take(20).position(|byte| *byte == b' ').context("a PAX record has no length")?;
         let length: usize = std::str::from_utf8(&data[..space])
             .ok()
             .and_then(|text| text.parse().ok())
             .context("the length of a PAX record is not a number")?;
-        ensure!(length > space + 1 && length <= data.len(), "a PAX record claims {length} bytes of {}", data.len());
+        ensure!(
+            length > space + 1 && length <= data.len(),
+            "a PAX record claims {length} bytes of {}",
+            data.len()
+        );
         let (record, rest) = data.split_at(length);
         data = rest;
-        let record = record[space + 1..].strip_suffix(b"\n").context("a PAX record does not end with a line feed")?;
+        let record =
+            record[space + 1..].strip_suffix(b"\n").context("a PAX record does not end with a line feed")?;
         let equals = record.iter().position(|byte| *byte == b'=').context("a PAX record has no '='")?;
         let (key, value) = (&record[..equals], &record[equals + 1..]);
         apply_pax(key, value, extensions)?;
@@ -254,7 +276,10 @@ fn apply_pax(key: &[u8], value: &[u8], extensions: &mut Extensions) -> Result<()
         b"gid" => extensions.gid = Some(number()?),
         _ => {
             if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
-                ensure!(!name.is_empty() && !name.contains(&0), "a PAX header has an extended attribute without a name");
+                ensure!(
+                    !name.is_empty() && !name.contains(&0),
+                    "a PAX header has an extended attribute without a name"
+                );
                 extensions.xattrs.retain(|(other, _)| other != name);
                 extensions.xattrs.push((name.to_vec(), value.to_vec()));
             } else if key.starts_with(b"GNU.sparse.") {

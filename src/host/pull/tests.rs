@@ -36,7 +36,12 @@ impl Seen {
 
     fn warnings(&self) -> Vec<String> {
         let events = self.0.lock().unwrap();
-        events.iter().filter_map(|event| if let Event::Warning { message } = event { Some(message.clone()) } else { None }).collect()
+        events
+            .iter()
+            .filter_map(
+                |event| if let Event::Warning { message } = event { Some(message.clone()) } else { None },
+            )
+            .collect()
     }
 }
 
@@ -95,7 +100,12 @@ impl Scene {
         self.pull_with(reference, &quick(), CancellationToken::new())
     }
 
-    fn pull_with(&self, reference: &str, options: &PullOptions, cancel: CancellationToken) -> anyhow::Result<(PulledImage, Arc<Seen>)> {
+    fn pull_with(
+        &self,
+        reference: &str,
+        options: &PullOptions,
+        cancel: CancellationToken,
+    ) -> anyhow::Result<(PulledImage, Arc<Seen>)> {
         let image: OsImage = reference.parse().unwrap();
         let seen = Arc::new(Seen::default());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -142,7 +152,8 @@ fn root_every_form_of_an_image_gives_the_tree_back() {
     for (name, image) in cases {
         let scene = scene.with_fresh_repo();
         let written = scene.write(image, name);
-        let (pulled, _) = scene.pull(&written.reference()).unwrap_or_else(|error| panic!("{name}: {error:#}"));
+        let (pulled, _) =
+            scene.pull(&written.reference()).unwrap_or_else(|error| panic!("{name}: {error:#}"));
         assert_eq!(scene.listing("repo", &pulled.commit), wanted, "{name}");
         assert_eq!(pulled.digest.as_str(), written.digest);
         assert_eq!(pulled.version.as_deref(), Some("1"));
@@ -168,7 +179,13 @@ fn root_from_a_registry_in_docker_format() {
 #[test]
 fn root_an_update_fetches_only_new_layers_and_a_known_digest_nothing() {
     let scene = Scene::new();
-    let by_path = |path: &str| Some(if path.contains("fixture") || path.contains("etc") || path.contains("os-release") { 0 } else { 1 });
+    let by_path = |path: &str| {
+        Some(if path.contains("fixture") || path.contains("etc") || path.contains("os-release") {
+            0
+        } else {
+            1
+        })
+    };
     let first = scene.write(scene.v1().chunk_by(by_path).chunks(2), "v1");
     let second = scene.write(scene.v2().chunk_by(by_path).chunks(2), "v2");
     let (one, _) = scene.pull(&first.reference()).unwrap();
@@ -240,7 +257,12 @@ fn root_derived_layers_are_laid_over_the_base() {
     assert!(warnings.contains("/opt") && warnings.contains("devices"), "{warnings}");
 
     // Only the image ref gone: everything comes from the cached layers, whiteouts included.
-    ostree(&["refs", "--delete", &format!("--repo={}", scene.path("repo").display()), "ostree/container/image"]);
+    ostree(&[
+        "refs",
+        "--delete",
+        &format!("--repo={}", scene.path("repo").display()),
+        "ostree/container/image",
+    ]);
     let (again, seen) = scene.pull(&written.reference()).unwrap();
     assert_eq!((again.commit, seen.started()), (pulled.commit, 0));
 }
@@ -249,8 +271,10 @@ fn root_derived_layers_are_laid_over_the_base() {
 fn root_an_implied_directory_keeps_the_attributes_of_the_base() {
     let scene = Scene::new();
     let before = scene.listing("source", "fixture/1");
-    let private = before.lines().find(|line| line.ends_with("/usr/lib/fixture/private")).expect("a private directory");
-    let written = scene.write(scene.v1().derived(vec![Entry::file("usr/lib/fixture/private/new", "x")]), "implied");
+    let private =
+        before.lines().find(|line| line.ends_with("/usr/lib/fixture/private")).expect("a private directory");
+    let written =
+        scene.write(scene.v1().derived(vec![Entry::file("usr/lib/fixture/private/new", "x")]), "implied");
     let (pulled, _) = scene.pull(&written.reference()).unwrap();
     let after = scene.listing("repo", &pulled.commit);
     let line = after.lines().find(|line| line.ends_with("/usr/lib/fixture/private")).unwrap();
@@ -263,7 +287,12 @@ fn root_a_plain_image_boots_if_it_has_a_kernel() {
     let scene = Scene::new();
     let kernel = "usr/lib/modules/6.1/vmlinuz";
     let entries = |with_kernel: bool| {
-        let mut entries = vec![Entry::dir("etc"), Entry::file("etc/os-release", "ID=x\n"), Entry::symlink("bin", "usr/bin"), Entry::file("usr/bin/sh", "x")];
+        let mut entries = vec![
+            Entry::dir("etc"),
+            Entry::file("etc/os-release", "ID=x\n"),
+            Entry::symlink("bin", "usr/bin"),
+            Entry::file("usr/bin/sh", "x"),
+        ];
         if with_kernel {
             entries.push(Entry::file(kernel, "kernel"));
         }
@@ -272,7 +301,15 @@ fn root_a_plain_image_boots_if_it_has_a_kernel() {
     let written = scene.write(Image::plain(entries(true)), "plain");
     let (pulled, _) = scene.pull(&written.reference()).unwrap();
     let listing = scene.listing("repo", &pulled.commit);
-    for path in ["/usr/etc/os-release", "/bin", "/ostree", "/sysroot", "/var", "/proc", "/usr/lib/modules/6.1/vmlinuz"] {
+    for path in [
+        "/usr/etc/os-release",
+        "/bin",
+        "/ostree",
+        "/sysroot",
+        "/var",
+        "/proc",
+        "/usr/lib/modules/6.1/vmlinuz",
+    ] {
         assert!(has(&listing, path), "{path}\n{listing}");
     }
     assert_eq!(kernel_of(&scene.target, &pulled.commit).unwrap().as_deref(), Some("6.1"));
@@ -286,7 +323,9 @@ fn root_a_plain_image_boots_if_it_has_a_kernel() {
 #[test]
 fn root_lies_are_refused_and_no_ref_is_set() {
     let scene = Scene::new();
-    for lie in [Lie::WrongDigest, Lie::Corrupt(5000), Lie::Missing, Lie::TarEnds(200_000), Lie::StreamEnds(500)] {
+    for lie in
+        [Lie::WrongDigest, Lie::Corrupt(5000), Lie::Missing, Lie::TarEnds(200_000), Lie::StreamEnds(500)]
+    {
         let dir = scene.path("lie");
         let written = scene.v1().lie(0, lie.clone()).write(&dir, "latest").unwrap();
         let error = scene.pull(&written.reference()).expect_err(&format!("{lie:?}"));
@@ -321,7 +360,9 @@ fn root_hostile_entries_are_refused() {
 fn root_a_path_through_a_link_is_refused() {
     let scene = Scene::new();
     let written = scene.write(
-        scene.v1().derived(vec![Entry::symlink("usr/lib/out", "/etc"), Entry::file("usr/lib/out/passwd", "x")]),
+        scene
+            .v1()
+            .derived(vec![Entry::symlink("usr/lib/out", "/etc"), Entry::file("usr/lib/out/passwd", "x")]),
         "through",
     );
     let error = to_fault(&scene.pull(&written.reference()).unwrap_err());
@@ -350,9 +391,16 @@ fn root_leftovers_of_killed_runs_are_found_and_removed() {
     assert_eq!(found.folders, ["mcd-import-1-0"]);
     assert!(found.bytes >= 10_000);
     // A child that another test is just starting holds the lock until it has called exec.
-    let removed = (0..50).map(|_| remove_leftovers(&scene.target).unwrap()).find(|removed| !removed.folders.is_empty());
+    let removed =
+        (0..50).map(|_| remove_leftovers(&scene.target).unwrap()).find(|removed| !removed.folders.is_empty());
     assert_eq!(removed.unwrap(), found);
     assert_eq!(leftovers(&scene.target).unwrap(), Leftovers::default());
     drop(live);
-    assert!(std::fs::read_dir(Path::new(&scene.path("repo/tmp"))).unwrap().all(|entry| !entry.unwrap().file_name().to_string_lossy().starts_with("mcd-import")));
+    assert!(
+        std::fs::read_dir(Path::new(&scene.path("repo/tmp"))).unwrap().all(|entry| !entry
+            .unwrap()
+            .file_name()
+            .to_string_lossy()
+            .starts_with("mcd-import"))
+    );
 }

@@ -178,7 +178,11 @@ impl Writers {
     }
 
     /// Hands over a large object; its pieces go through what this returns, at most [`CHUNK`] each.
-    pub(super) fn put_pieces(&self, layer: &Arc<LayerWrites>, pending: Pending) -> Result<SyncSender<Vec<u8>>> {
+    pub(super) fn put_pieces(
+        &self,
+        layer: &Arc<LayerWrites>,
+        pending: Pending,
+    ) -> Result<SyncSender<Vec<u8>>> {
         let (sender, receiver) = sync_channel(LARGE_PIECES);
         self.push(Job { layer: Arc::clone(layer), pending, data: Data::Pieces(receiver) })?;
         Ok(sender)
@@ -258,7 +262,9 @@ impl Writers {
             }
             (What::Metadata(_), Data::Pieces(_)) => bail!("a metadata object cannot come in pieces"),
             (What::Content(meta), Data::Whole(data)) => self.write_small(dir, meta, &job.pending, data)?,
-            (What::Content(meta), Data::Pieces(pieces)) => self.write_large(dir, meta, &job.pending, pieces)?,
+            (What::Content(meta), Data::Pieces(pieces)) => {
+                self.write_large(dir, meta, &job.pending, pieces)?
+            }
         };
         let kind = match job.pending.what {
             What::Metadata(kind) => kind,
@@ -283,7 +289,13 @@ impl Writers {
         Ok(())
     }
 
-    fn write_small(&self, dir: &Dir, meta: &FileMeta, pending: &Pending, data: &[u8]) -> Result<(Checksum, bool, usize)> {
+    fn write_small(
+        &self,
+        dir: &Dir,
+        meta: &FileMeta,
+        pending: &Pending,
+        data: &[u8],
+    ) -> Result<(Checksum, bool, usize)> {
         let mut hasher = meta.hasher();
         hasher.update(data);
         let checksum = Checksum(hasher.finalize().into());
@@ -293,11 +305,18 @@ impl Writers {
             return Ok((checksum, false, 0));
         }
         let name = staged_name(checksum, Kind::File);
-        let new = if meta.is_link() { write_link(dir, &name, meta)? } else { write_file(dir, &name, meta, data)? };
+        let new =
+            if meta.is_link() { write_link(dir, &name, meta)? } else { write_file(dir, &name, meta, data)? };
         Ok((checksum, new, data.len()))
     }
 
-    fn write_large(&self, dir: &Dir, meta: &FileMeta, pending: &Pending, pieces: &Receiver<Vec<u8>>) -> Result<(Checksum, bool, usize)> {
+    fn write_large(
+        &self,
+        dir: &Dir,
+        meta: &FileMeta,
+        pending: &Pending,
+        pieces: &Receiver<Vec<u8>>,
+    ) -> Result<(Checksum, bool, usize)> {
         let mut hasher = meta.hasher();
         let file = create_new(dir, "large").context("Creating a file")?;
         let mut total = 0;
@@ -394,7 +413,8 @@ fn apply_meta(file: &rustix::fd::OwnedFd, meta: &FileMeta) -> Result<()> {
         rustix::fs::fsetxattr(file, name.as_slice(), &value, XattrFlags::empty())
             .with_context(|| format!("Setting the extended attribute {}", String::from_utf8_lossy(&name)))?;
     }
-    rustix::fs::fchmod(file, Mode::from_raw_mode(meta.mode & 0o7777)).context("Setting the mode of an object")?;
+    rustix::fs::fchmod(file, Mode::from_raw_mode(meta.mode & 0o7777))
+        .context("Setting the mode of an object")?;
     Ok(rustix::fs::futimens(file, &epoch())?)
 }
 
@@ -413,8 +433,9 @@ fn write_link(dir: &Dir, name: &str, meta: &FileMeta) -> Result<bool> {
         use std::os::fd::AsRawFd as _;
         let path = format!("/proc/self/fd/{}/{name}", dir.as_fd().as_raw_fd());
         for (name, value) in xattrs {
-            rustix::fs::lsetxattr(path.as_str(), name.as_slice(), &value, XattrFlags::empty())
-                .with_context(|| format!("Setting the extended attribute {}", String::from_utf8_lossy(&name)))?;
+            rustix::fs::lsetxattr(path.as_str(), name.as_slice(), &value, XattrFlags::empty()).with_context(
+                || format!("Setting the extended attribute {}", String::from_utf8_lossy(&name)),
+            )?;
         }
     }
     rustix::fs::utimensat(dir.as_fd(), name, &epoch(), AtFlags::SYMLINK_NOFOLLOW)?;

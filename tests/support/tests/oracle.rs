@@ -123,7 +123,9 @@ fn root_lies_are_refused() {
     use mcd_test_support::layer::Lie;
     let (scratch, repo) = source();
     let commit = resolve(&repo, "fixture/1").unwrap();
-    for lie in [Lie::WrongDigest, Lie::Corrupt(5000), Lie::Missing, Lie::TarEnds(200_000), Lie::StreamEnds(500)] {
+    for lie in
+        [Lie::WrongDigest, Lie::Corrupt(5000), Lie::Missing, Lie::TarEnds(200_000), Lie::StreamEnds(500)]
+    {
         let dir = scratch.path().join("lie");
         let written = Image::of(&repo, &commit).lie(0, lie.clone()).write(&dir, "v1").unwrap();
         assert!(pull(&written).is_err(), "{lie:?}");
@@ -159,15 +161,19 @@ fn entries_of(layout: &Path, blob: &str) -> Vec<String> {
 #[test]
 fn root_a_layer_reads_as_the_oracle_writes_it() {
     let (scratch, repo) = source();
-    let ours = Image::of(&repo, &resolve(&repo, "fixture/1").unwrap()).write(&scratch.path().join("ours"), "v1").unwrap();
+    let ours = Image::of(&repo, &resolve(&repo, "fixture/1").unwrap())
+        .write(&scratch.path().join("ours"), "v1")
+        .unwrap();
     let theirs = scratch.path().join("theirs");
     let from = format!("--repo={}", scratch.path().join("source").display());
     let to = format!("oci:{}:v1", theirs.display());
     run(&oracle(), &["container", "encapsulate", &from, "fixture/1", &to]).unwrap();
     let read = |digest: &str| -> serde_json::Value {
-        serde_json::from_slice(&std::fs::read(theirs.join("blobs").join(digest.replace(':', "/"))).unwrap()).unwrap()
+        serde_json::from_slice(&std::fs::read(theirs.join("blobs").join(digest.replace(':', "/"))).unwrap())
+            .unwrap()
     };
-    let index: serde_json::Value = serde_json::from_slice(&std::fs::read(theirs.join("index.json")).unwrap()).unwrap();
+    let index: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(theirs.join("index.json")).unwrap()).unwrap();
     let manifest = read(index["manifests"][0]["digest"].as_str().unwrap());
     let layers = manifest["layers"].as_array().unwrap();
     assert_eq!(layers.len(), ours.layers.len());

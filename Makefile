@@ -1,0 +1,160 @@
+# mcd: build, check, test, ship. `make help` lists the targets; each comment ends with what it may touch.
+#
+# Variables: T=NAME        run the tests whose name has NAME in it (test, test-unit, snap)
+#            PROFILE=release  the optimised program (what rpm takes by itself)
+#            DESTDIR= PREFIX=/usr  where install puts things
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := build
+.PHONY: help build check check-fmt check-clippy check-docs check-generated check-units check-shell \
+        check-deny test test-unit snap demo docs man completions install rpm clean tools
+
+T ?=
+PROFILE ?= debug
+PREFIX ?= /usr
+DESTDIR ?=
+
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/mcd
+# A CI run starts from a fresh clone: what was compiled before is worth keeping elsewhere.
+ifeq ($(CI),true)
+ifeq ($(CARGO_TARGET_DIR),)
+export CARGO_TARGET_DIR := $(CACHE)/target
+endif
+endif
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+BINARY ?= $(TARGET)/$(PROFILE)/mcd
+CARGO_PROFILE := $(if $(filter release,$(PROFILE)),--release)
+CARGO := cargo
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+# Tools that are compiled once per version.
+CARGO_DENY_VERSION := 0.20.2
+TOOLS := $(CACHE)/tools/cargo-deny-$(CARGO_DENY_VERSION)
+
+# Lists the targets. Touches nothing.
+help:
+	@awk '/^# / { text = substr($$0, 3); next } \
+	      /^[a-z-]+:/ { sub(/:.*/, ""); if (text != "") printf "%-16s %s\n", $$0, text } { text = "" }' Makefile
+
+# Compiles. Touches target/, and apt if a library is missing.
+build: setup-build
+	$(CARGO) build --workspace $(CARGO_PROFILE)
+
+# Touches apt, where something that a step needs is missing.
+setup-%:
+	@tests/setup.sh $*
+
+# ---- checks: nothing in the tree is changed ---------------------------------------------------
+
+# All the checks below. Touches target/, and apt if a tool is missing.
+check: check-fmt check-shell check-clippy check-docs check-generated check-units check-deny
+
+# Format. Touches nothing.
+check-fmt:
+	$(CARGO) fmt --all --check
+
+# Lints, with all features and as the small program of the initramfs. Touches target/.
+check-clippy: setup-build
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --no-default-features --lib --bins -- -D warnings
+
+# Links and mistakes in the documentation. Touches target/.
+check-docs: setup-build
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --quiet --workspace --no-deps
+
+# Whether docs/man is what the program would write. Touches target/.
+check-generated: build
+	rm -rf $(TARGET)/generated && mkdir -p $(TARGET)/generated
+	$(BINARY) generate man $(TARGET)/generated
+	diff -ru docs/man $(TARGET)/generated || { echo "docs/man is out of date: run make man" >&2; exit 1; }
+
+# The units, installed, as systemd reads them. Touches target/ and a temporary folder.
+check-units: build setup-test
+	tests/units.sh "$(abspath $(BINARY))"
+
+# Shell scripts. Touches nothing.
+check-shell: setup-test
+	git ls-files -z '*.sh' .ci/run | xargs -0 shellcheck
+
+# Licences, sources and banned crates, where cargo-deny is at hand. Touches nothing.
+check-deny:
+	@if [ -x $(TOOLS)/bin/cargo-deny ]; then PATH=$(TOOLS)/bin:$$PATH; fi; \
+	if command -v cargo-deny >/dev/null; then cargo-deny --offline check bans licenses sources; \
+	else echo "check-deny: cargo-deny is not here, the supply chain was not checked (make tools: some minutes)" >&2; fi
+
+# Compiles cargo-deny, once per version. Touches the cache folder.
+tools:
+	[ -x $(TOOLS)/bin/cargo-deny ] || $(CARGO) install --quiet --locked --debug --root $(TOOLS) \
+	    --target-dir $(CACHE)/tools/target --version $(CARGO_DENY_VERSION) cargo-deny
+	rm -rf $(CACHE)/tools/target
+
+# ---- tests ------------------------------------------------------------------------------------
+
+# All tests, or those that T names. Touches target/, the cache folder, /tmp; apt if something is missing.
+test: setup-test build
+	$(CARGO) test --workspace -- $(T)
+
+# Tests without root or network, in under a minute. Touches target/.
+test-unit:
+	$(CARGO) test --lib --bins -- $(T)
+
+# Accepts what the tests show now; explain it in the commit. Touches the snapshots.
+snap:
+	INSTA_UPDATE=always $(CARGO) test --workspace -- $(T)
+
+# The story of an update, for real. Touches target/, the cache folder, /tmp; apt if something is missing.
+demo: setup-demo build
+	tests/demo.sh "$(abspath $(BINARY))"
+
+# ---- what is generated and shipped ------------------------------------------------------------
+
+# The pages of the library. Touches target/.
+docs: setup-build
+	$(CARGO) doc --workspace --no-deps --document-private-items
+
+# Manual pages, from the command line. Touches docs/man.
+man: build
+	rm -f docs/man/*.8
+	$(BINARY) generate man docs/man
+
+# Shell completions, from the command line. Touches target/completions.
+completions: $(BINARY)
+	rm -rf $(TARGET)/completions && mkdir -p $(TARGET)/completions
+	$(BINARY) generate completions $(TARGET)/completions
+
+$(BINARY):
+	$(MAKE) build
+
+# The program, its old names, units, manual pages, completions. Touches DESTDIR.
+install: completions
+	install -D -m 0755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/mcd
+	ln -sf mcd $(DESTDIR)$(PREFIX)/bin/pivot
+	install -d $(DESTDIR)$(PREFIX)/libexec
+	ln -sf ../bin/mcd $(DESTDIR)$(PREFIX)/libexec/machine-config-daemon
+	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system systemd/*.service
+	ln -sf mcd-pivot.service $(DESTDIR)$(PREFIX)/lib/systemd/system/pivot.service
+	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system-preset systemd/80-mcd.preset
+	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/man/man8 docs/man/*.8
+	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/licenses/mcd LICENSE
+	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/doc/mcd README.md
+	install -D -m 0644 $(TARGET)/completions/mcd.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/mcd
+	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(TARGET)/completions/_mcd
+	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d $(TARGET)/completions/mcd.fish
+
+# A binary package of the optimised program. Touches target/.
+rpm: setup-test
+	$(MAKE) rpm-prebuilt PROFILE=release
+
+# The same, from a program that is built already. Touches target/rpm.
+rpm-prebuilt: $(BINARY)
+	rm -rf $(TARGET)/rpm
+	rpmbuild -bb --quiet --nodeps rpm/mcd.spec \
+	    --define "_topdir $(abspath $(TARGET)/rpm)" --define "mcd_tree $(CURDIR)" \
+	    --define "mcd_version $(VERSION)" --define "mcd_binary $(abspath $(BINARY))" \
+	    --define "mcd_target $(abspath $(TARGET))"
+	ls $(TARGET)/rpm/RPMS/*/*.rpm
+
+# Removes what was built. Touches target/.
+clean:
+	$(CARGO) clean

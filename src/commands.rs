@@ -1,0 +1,80 @@
+//! The verbs, one small file each: options in, one call of the library, words out.
+
+#[cfg(feature = "ostree")]
+mod generate;
+#[cfg(feature = "ostree")]
+mod history;
+#[cfg(feature = "ostree")]
+mod maintain;
+#[cfg(feature = "ostree")]
+mod pivot;
+#[cfg(feature = "ostree")]
+mod pull;
+#[cfg(feature = "ostree")]
+mod rollback;
+#[cfg(feature = "ostree")]
+mod status;
+
+use anyhow::Result;
+
+use crate::error::ExitKind;
+use crate::options::Request;
+use crate::ui::Printer;
+
+/// How a verb that did not fail ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// Done, or nothing was to do.
+    Done,
+    /// Nothing was to do, and the caller wants to know it by the exit code.
+    Unchanged,
+}
+
+impl Ended {
+    /// The process exit code.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Unchanged => ExitKind::Unchanged.code(),
+        }
+    }
+}
+
+/// Carries a request out.
+#[cfg(feature = "ostree")]
+pub fn run(request: Request, printer: &Printer) -> Result<Ended> {
+    match request {
+        Request::Pivot(options) => pivot::run(options, printer),
+        Request::Pull(options) => pull::run(options, printer),
+        Request::Status(target) => status::run(target, printer),
+        Request::Rollback(options) => rollback::run(options, printer),
+        Request::Pin(options) => maintain::pin(options, printer),
+        Request::Cancel(target) => maintain::cancel(target, printer),
+        Request::Cleanup(options) => maintain::cleanup(options, printer),
+        Request::History(options) => history::run(options, printer),
+        Request::Generate(options) => generate::run(options, printer),
+        Request::Version(line) => {
+            printer.line(&line);
+            Ok(Ended::Done)
+        }
+    }
+}
+
+/// Carries a request out, in the small binary of the initramfs: no verb of it needs libostree.
+#[cfg(not(feature = "ostree"))]
+pub fn run(request: Request, printer: &Printer) -> Result<Ended> {
+    if let Request::Version(line) = request {
+        printer.line(&line);
+        return Ok(Ended::Done);
+    }
+    Err(crate::error::Fault::refused("this mcd cannot import or deploy")
+        .why("it was built without the feature `ostree`, for the initramfs")
+        .next("use the mcd of the running system")
+        .into())
+}
+
+/// Stands where the coordinator's branch calls the pipeline.
+#[cfg(feature = "ostree")]
+fn not_wired(verb: &str) -> anyhow::Error {
+    crate::error::Fault::failed(format!("mcd {verb} is not wired on this branch")).into()
+}

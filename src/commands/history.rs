@@ -1,0 +1,12 @@
+//! `mcd history`.
+
+use anyhow::Result;
+
+use super::Ended;
+use crate::options::HistoryOptions;
+use crate::ui::Printer;
+
+// WIRE: read the records, keep the last `limit`, map them to HistoryRow, printer.history(&rows)
+pub(super) fn run(_options: HistoryOptions, _printer: &Printer) -> Result<Ended> {
+    Err(super::not_wired("history"))
+}

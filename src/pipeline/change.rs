@@ -1,0 +1,270 @@
+//! `pivot` and `resume`: from a request to a prepared or committed change.
+
+use anyhow::Result;
+use fn_error_context::context;
+
+use super::Session;
+use super::acquire::{self, Fetch, PullSettings, Source};
+use crate::error::Fault;
+use crate::host::{DeployRequest, HostLocked, Wait};
+use crate::model::digest::Digest;
+use crate::model::event::Event;
+use crate::model::image_ref::OsImage;
+use crate::model::kargs::{KargEdit, KernelArguments};
+use crate::model::records::{HistoryEntry, Intent, IntentState, Outcome as HistoryOutcome};
+use crate::model::status::{DeploymentName, HostStatus};
+use crate::plan::{self, Decision, Deploy, Desired, Plan, Step, preflight};
+
+/// How far a change goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Until {
+    /// Only say what would be done.
+    Planned,
+    /// Everything is on disk, nothing is switched.
+    Prepared,
+    /// Switched.
+    Committed,
+}
+
+/// A request to move to an image, or to change kernel arguments.
+#[derive(Debug, Clone)]
+pub struct PivotRequest {
+    /// The image; none keeps the one that the next boot starts.
+    pub image: Option<OsImage>,
+    /// Changes of kernel arguments.
+    pub kargs: Vec<KargEdit>,
+    /// How far to go.
+    pub until: Until,
+    /// Whether the caller will ask for a reboot: an interrupted change then does so as well.
+    pub reboot: bool,
+    /// Wait for whoever holds the host lock.
+    pub wait: bool,
+    /// How to fetch.
+    pub pull: PullSettings,
+    /// The digest of the host API request that this run carries out.
+    pub request_digest: Option<Digest>,
+    /// Who asks, for the history: the verb as typed.
+    pub who: String,
+}
+
+/// What became of a request.
+#[derive(Debug, Clone)]
+pub enum Outcome {
+    /// The next boot starts just that already.
+    NothingToDo(DeploymentName),
+    /// `--dry-run`.
+    Planned(Plan),
+    /// Prepared under this id.
+    Prepared(Intent),
+    /// The next boot starts this.
+    Committed {
+        /// The deployment.
+        name: DeploymentName,
+        /// It is finalised at shutdown.
+        staged: bool,
+    },
+    /// Something else would have booted; now what runs stays.
+    ReturnedToBooted(DeploymentName),
+}
+
+/// Moves the host to an image and arguments, as far as `request.until` says.
+pub fn pivot(session: &Session, request: &PivotRequest) -> Result<Outcome> {
+    let host = session.host.status()?;
+    let mut desired = Desired { image: request.image.clone(), resolved: None, kargs: request.kargs.clone() };
+    let mut decision = decide(&desired, &host)?;
+    let mut source = None;
+    if let Some(image) = &request.image
+        && matches!(decision, Decision::Resolve | Decision::Deploy(_))
+    {
+        let found = acquire::find(session, image, &request.pull)?;
+        desired.resolved = Some(found.digest().clone());
+        decision = decide(&desired, &host)?;
+        source = Some(found);
+    }
+    let plan = describe(session, &decision, &host, source.as_ref(), request.reboot)?;
+    if request.until == Until::Planned {
+        return Ok(match decision {
+            Decision::NothingToDo => nothing_to_do(&host)?,
+            _ => Outcome::Planned(plan),
+        });
+    }
+    match decision {
+        Decision::NothingToDo => nothing_to_do(&host),
+        Decision::ReturnToBooted { booted, .. } => {
+            let locked = session.host.lock(wait(session, request.wait))?;
+            locked.return_to_booted(&request.who)?;
+            Ok(Outcome::ReturnedToBooted(booted))
+        }
+        Decision::Deploy(deploy) => {
+            announce(session, &plan);
+            carry_out(session, request, deploy, source)
+        }
+        Decision::Resolve => Err(Fault::failed("the image's digest stayed unknown").into()),
+    }
+}
+
+/// Commits what `--until prepared` left, without network.
+#[context("Resuming a prepared change")]
+pub fn resume(session: &Session, id: Option<&str>, may_wait: bool) -> Result<Outcome> {
+    let host = session.host.status()?;
+    let Some(intent) = session.host.intent()? else {
+        return Err(Fault::refused("nothing is prepared on this host")
+            .next("prepare a change first: `mcd pivot IMAGE --until prepared`")
+            .into());
+    };
+    if let Some(id) = id
+        && id != intent.id
+    {
+        return Err(Fault::refused(format!("the prepared change is {}, not {id}", intent.id))
+            .why("a later request replaced it")
+            .next(format!("`mcd pivot --resume={}` commits that one; `mcd status` shows it", intent.id))
+            .into());
+    }
+    if host.deployments.iter().any(|deployment| deployment.id.as_deref() == Some(&intent.id)) {
+        return nothing_to_do(&host);
+    }
+    let locked = session.host.lock(wait(session, may_wait))?;
+    refuse_superseded(&intent, &locked.status()?)?;
+    commit(session, &locked, intent)
+}
+
+fn refuse_superseded(intent: &Intent, host: &HostStatus) -> Result<()> {
+    if host.next_boot().map(|next| &next.name) == Some(&intent.base) {
+        return Ok(());
+    }
+    Err(Fault::refused(format!("change {} was prepared for another host state", intent.id))
+        .why(format!("it was compared with deployment {}, which the next boot no longer starts", plan::short_name(&intent.base)))
+        .next("ask again: `mcd pivot IMAGE`; what was fetched is still there")
+        .into())
+}
+
+fn decide(desired: &Desired, host: &HostStatus) -> Result<Decision> {
+    match plan::decide(desired, host) {
+        Ok(Some(decision)) => Ok(decision),
+        Ok(None) => Err(no_deployment(host).into()),
+        Err(invalid) => Err(Fault::usage(invalid.to_string()).into()),
+    }
+}
+
+fn no_deployment(host: &HostStatus) -> Fault {
+    Fault::refused(format!("sysroot {} has no deployment", host.sysroot))
+        .why("there is no kernel command line and no /etc to carry over")
+        .next("install a first deployment with `ostree admin deploy --karg=root=…`")
+}
+
+fn nothing_to_do(host: &HostStatus) -> Result<Outcome> {
+    match host.next_boot() {
+        Some(next) => Ok(Outcome::NothingToDo(next.name.clone())),
+        None => Err(no_deployment(host).into()),
+    }
+}
+
+fn wait(session: &Session, may_wait: bool) -> Wait<'_> {
+    if may_wait { Wait::Telling(session.sink.as_ref()) } else { Wait::No }
+}
+
+fn announce(session: &Session, plan: &Plan) {
+    for step in &plan.steps {
+        session.sink.event(Event::Step { what: step.to_string() });
+    }
+}
+
+/// What a decision means in steps, for the plan that people see.
+fn describe(session: &Session, decision: &Decision, host: &HostStatus, source: Option<&Source>, reboot: bool) -> Result<Plan> {
+    let mut plan = Plan { steps: Vec::new(), checks: Vec::new() };
+    match decision {
+        Decision::NothingToDo | Decision::Resolve => return Ok(plan),
+        Decision::ReturnToBooted { booted, dropped } => {
+            plan.steps.push(Step::ReturnToBooted { booted: booted.clone(), dropped: dropped.clone() });
+        }
+        Decision::Deploy(deploy) => {
+            if let Some(source) = source {
+                plan.steps.extend(source.step());
+                plan.checks.extend_from_slice(source.checks());
+            }
+            plan.steps.push(deploy_step(session, deploy, host)?);
+        }
+    }
+    if host.booted().is_some() {
+        plan.steps.push(Step::Reboot { asked: reboot });
+    }
+    Ok(plan)
+}
+
+fn deploy_step(session: &Session, deploy: &Deploy, host: &HostStatus) -> Result<Step> {
+    let before = host.next_boot().map(|next| KernelArguments::parse(&next.kernel_arguments)).unwrap_or_default();
+    Ok(Step::Deploy {
+        image: deploy.image.clone(),
+        kernel_arguments: deploy.kernel_arguments.to_string(),
+        arguments_added: before.missing_from(&deploy.kernel_arguments),
+        arguments_removed: deploy.kernel_arguments.missing_from(&before),
+        staged: host.booted().is_some(),
+        removes: session.host.removed_by_a_new_deployment()?,
+    })
+}
+
+/// Import, second gate, prepare, and commit if that is asked for.
+fn carry_out(session: &Session, request: &PivotRequest, deploy: Deploy, source: Option<Source>) -> Result<Outcome> {
+    let pulled = source.map(|source| acquire::obtain(session, source)).transpose()?;
+    session.stop_if_asked()?;
+    let (commit_id, digest, asked_digest) = match pulled {
+        Some(pulled) => (pulled.commit, Some(pulled.digest), pulled.asked_digest),
+        None => (deploy.base.checksum.clone(), None, None),
+    };
+    check_before_commit(session, &commit_id)?;
+    let locked = session.host.lock(wait(session, request.wait))?;
+    let now = locked.status()?;
+    if now.next_boot().map(|next| &next.name) != Some(&deploy.base) {
+        return Err(Fault::failed("the host changed while the image was fetched")
+            .why("another tool made or dropped a deployment")
+            .next("run the same command again: nothing is fetched twice")
+            .into());
+    }
+    let intent = Intent {
+        asked: deploy.image,
+        digest,
+        asked_digest,
+        commit: commit_id,
+        kernel_arguments: deploy.kernel_arguments.to_string(),
+        base: deploy.base,
+        request_digest: request.request_digest.clone(),
+        reboot: request.reboot,
+        who: request.who.clone(),
+        ..Intent::new(locked.new_id(), crate::host::now())
+    };
+    locked.prepare(&intent)?;
+    if request.until == Until::Prepared {
+        return Ok(Outcome::Prepared(intent));
+    }
+    commit(session, &locked, intent)
+}
+
+/// The second gate: exact numbers, and everything else that would make the deployment fail later.
+#[context("Checking whether the host can take the deployment")]
+fn check_before_commit(session: &Session, commit: &str) -> Result<()> {
+    let host = &session.host;
+    host.refuse_unbootable(commit)?;
+    let checks = preflight::before_commit(host.kernel_pair(commit)?, host.tree_size(commit)?, host.observe_space()?);
+    acquire::refuse_failed("the deployment", &checks)?;
+    host.refuse_etc_conflicts(commit)
+}
+
+/// The switch. The intent is durable as committed before it, so that an interrupted switch is known.
+fn commit(session: &Session, locked: &HostLocked<'_>, mut intent: Intent) -> Result<Outcome> {
+    session.stop_if_asked()?;
+    intent.state = IntentState::Committed;
+    locked.write_intent(&intent)?;
+    session.sink.event(Event::Step { what: "switching the next boot".to_owned() });
+    match locked.deploy(&DeployRequest::from(&intent)) {
+        Ok(deployed) => {
+            locked.note_committed(&intent, &deployed)?;
+            Ok(Outcome::Committed { name: deployed.name, staged: deployed.staged })
+        }
+        Err(error) => {
+            intent.state = IntentState::Prepared;
+            locked.write_intent(&intent)?;
+            locked.append_history(&HistoryEntry::of(&intent, HistoryOutcome::Failed, Some(format!("{error:#}"))))?;
+            Err(error)
+        }
+    }
+}

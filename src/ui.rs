@@ -1,0 +1,127 @@
+//! The only place that prints. stdout is data for programs, stderr is for people.
+//!
+//! With `--json` stdout carries JSON: one document for verbs that show something, one line per
+//! event for verbs that do something. Those lines start with `{"event":"begin","version":1,…}` and
+//! end with an `end` or `error` line. People get their words on stderr all the same.
+//!
+//! Colours follow the terminal and `NO_COLOR` (anstream strips them elsewhere). Text that came from
+//! outside (image titles, registry replies, origins) loses its control characters on the way: it
+//! must not steer the reader's terminal.
+
+#[cfg(feature = "ostree")]
+mod bars;
+mod fault;
+mod history;
+mod progress;
+#[cfg(test)]
+pub(crate) mod samples;
+mod status;
+mod tally;
+mod text;
+
+use std::io::{self, IsTerminal as _, Write};
+use std::sync::Arc;
+
+use serde::Serialize;
+
+pub use self::history::HistoryRow;
+pub use self::progress::Progress;
+pub use self::text::{clean, size, time};
+
+use crate::error::Fault;
+use crate::model::status::HostStatus;
+
+/// Version of the JSON lines. Grows by addition; raised only when a field changes its meaning.
+pub const EVENTS_VERSION: u32 = 1;
+
+/// Prints.
+#[derive(Debug, Clone, Copy)]
+pub struct Printer {
+    json: bool,
+    terminal: bool,
+}
+
+impl Printer {
+    /// A printer on this process's stdout and stderr.
+    pub fn new(json: bool) -> Self {
+        Self { json, terminal: io::stderr().is_terminal() }
+    }
+
+    /// Whether stdout is for a program.
+    pub fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// Data on stdout: `text` as it is, or with `--json` the value.
+    pub fn show(&self, value: &impl Serialize, text: impl FnOnce() -> String) {
+        if self.json { json_line(value) } else { data(&text()) }
+    }
+
+    /// The host, as `mcd status` shows it.
+    pub fn status(&self, host: &HostStatus) {
+        self.show(host, || status::render(host));
+    }
+
+    /// The history, oldest first.
+    pub fn history(&self, rows: &[HistoryRow]) {
+        self.show(&rows, || history::render(rows));
+    }
+
+    /// A line of plain data on stdout, whatever the mode.
+    pub fn line(&self, text: &str) {
+        data(&format!("{text}\n"));
+    }
+
+    /// A line for people, on stderr.
+    pub fn say(&self, text: &str) {
+        people(&format!("{text}\n"));
+    }
+
+    /// An error: what, why, what next; and a line for the program that follows.
+    pub fn fault(&self, fault: &Fault) {
+        if self.json {
+            json_line(&fault::Line::from(fault));
+        }
+        people(&fault::render(fault));
+    }
+
+    /// What clap has to say: help and version are data, mistakes are for people.
+    pub fn clap(&self, error: &clap::Error) {
+        let text = error.render().ansi().to_string();
+        if error.use_stderr() { people(&text) } else { data(&text) }
+    }
+
+    /// Where a verb's events go: bars on a terminal, lines elsewhere, JSON lines with `--json`.
+    pub fn progress(&self, verb: &'static str) -> Arc<Progress> {
+        Arc::new(if self.json {
+            Progress::json(verb)
+        } else if self.terminal {
+            Progress::terminal()
+        } else {
+            Progress::lines()
+        })
+    }
+}
+
+/// Writes to stdout. A reader that went away (`mcd status | head -1`) has what it wanted; a full
+/// disk behind stdout is said on stderr, and changes nothing about what was done to the host.
+fn data(text: &str) {
+    let mut stdout = anstream::stdout().lock();
+    if let Err(error) = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
+        && error.kind() != io::ErrorKind::BrokenPipe
+    {
+        people(&format!("warning: writing to stdout: {error}\n"));
+    }
+}
+
+/// Writes to stderr. There is nobody to tell if that fails.
+fn people(text: &str) {
+    let mut stderr = anstream::stderr().lock();
+    let _ = stderr.write_all(text.as_bytes());
+}
+
+/// One line of JSON on stdout.
+fn json_line(value: &impl Serialize) {
+    let line = serde_json::to_string(value).expect("our own types have text keys and no failing serializer");
+    data(&format!("{line}\n"));
+}
