@@ -1,10 +1,10 @@
 //! From a reference to an image commit in the repo: policy, resolve, first preflight gate, import.
 //! Holds no host lock.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Result;
-use camino::Utf8PathBuf;
 use fn_error_context::context;
 
 use super::Session;
@@ -20,7 +20,7 @@ use crate::plan::{Step, preflight};
 #[derive(Debug, Clone, Default)]
 pub struct PullSettings {
     /// Credentials file; none: the usual places.
-    pub authfile: Option<Utf8PathBuf>,
+    pub authfile: Option<PathBuf>,
     /// Accept any certificate, and plain HTTP. For tests.
     pub insecure_skip_tls_verification: bool,
     /// Idle I/O and CPU priority.
@@ -86,10 +86,10 @@ impl Source {
             Self::Fetch(fetch) => Some(Step::Pull {
                 image: fetch.image.clone(),
                 digest: fetch.resolved.digest.clone(),
-                fetch_bytes: fetch.layers.fetch_bytes(),
+                fetch_bytes: fetch.layers.bytes_to_fetch(),
                 fetch_layers: fetch.layers.fetch_layers(),
-                reuse_bytes: fetch.layers.reuse_bytes(),
-                reuse_layers: fetch.layers.reuse_layers(),
+                reuse_bytes: fetch.layers.bytes_present(),
+                reuse_layers: fetch.layers.layers.len() - fetch.layers.fetch_layers(),
             }),
         }
     }
@@ -204,7 +204,7 @@ impl Grant {
 fn grant_access(session: &Session, image: &OsImage, settings: &PullSettings) -> Result<Grant> {
     let root = session.host.running_root()?;
     let policy = trust::Policy::load(&root)?;
-    let requirement = policy.requirement(&image.image);
+    let requirement = policy.requirement(&image.image)?;
     let trust = trust::decide(image, &requirement, trust::skopeo::probe()?.enforces_policy())?;
     let credentials = trust::Credentials::find(settings.authfile.as_deref(), &root, session.sink.as_ref())?;
     Ok(Grant {
@@ -249,7 +249,7 @@ fn import(session: &Session, fetch: Fetch) -> Result<PulledImage> {
         fetch.resolved,
         &fetch.options,
         Arc::clone(&session.sink),
-        session.cancel.clone(),
+        session.interrupt.token(),
     ))?;
     if let Some(policy) = &fetch.grant.demanded_by {
         pull::note_verified(&repo, policy, &pulled)?;
