@@ -7,4 +7,6 @@
 mod cli;
 mod shipping;
 #[cfg(feature = "ostree")]
+mod stories;
+#[cfg(feature = "ostree")]
 mod trust;
