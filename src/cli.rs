@@ -163,11 +163,15 @@ pub enum UntilArg {
 /// `mcd pivot`.
 #[derive(Debug, Args)]
 pub struct PivotArgs {
-    /// The OS image: HOST/NAME[:TAG][@DIGEST], oci:PATH[:TAG], …
-    ///
-    /// Also docker://, oci-archive:, containers-storage: and the ostree-unverified-registry:,
-    /// ostree-unverified-image:, ostree-image-signed: and ostree-remote-…: spellings.
-    #[arg(value_name = "IMAGE")]
+    /// The image.
+    // What the user reads is not this comment: rustdoc would take the brackets for links.
+    #[arg(
+        value_name = "IMAGE",
+        help = "The OS image: HOST/NAME[:TAG][@DIGEST], oci:PATH[:TAG], …",
+        long_help = "The OS image: HOST/NAME[:TAG][@DIGEST], oci:PATH[:TAG], …\n\nAlso docker://, \
+                     oci-archive:, containers-storage: and the ostree-unverified-registry:, \
+                     ostree-unverified-image:, ostree-image-signed: and ostree-remote-…: spellings."
+    )]
     pub image: Option<String>,
     /// Print the plan and the sizes, change nothing
     #[arg(long)]

@@ -44,8 +44,8 @@ impl From<&Intent> for DeployRequest {
     fn from(intent: &Intent) -> Self {
         Self {
             commit: intent.commit.clone(),
-            image: Some(intent.asked.clone()),
-            digest: Some(intent.digest.clone()),
+            image: intent.asked.clone(),
+            digest: intent.digest.clone(),
             asked_digest: intent.asked_digest.clone(),
             id: intent.id.clone(),
             kernel_arguments: KernelArguments::parse(&intent.kernel_arguments),

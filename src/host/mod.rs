@@ -1,14 +1,16 @@
 //! Effects on the machine. Everything that changes a host is a method of [`HostLocked`], the proof
 //! that this process holds the host lock.
 
-mod durable;
 pub mod lock_holder;
+pub mod pull;
 pub mod reboot;
+pub mod repo_lock;
 pub mod trust;
 
 mod boot_file;
 mod cancel;
 mod deploy;
+mod durable;
 mod etc_merge;
 mod host_lock;
 mod pin;

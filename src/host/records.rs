@@ -141,7 +141,16 @@ pub fn entry(intent: &Intent, outcome: HistoryOutcome, why: Option<String>) -> H
         who: intent.who.clone(),
         from: intent.base.as_ref().map(ToString::to_string),
         why,
-        ..HistoryEntry::new(intent.id.clone(), intent.asked.to_string(), outcome, now())
+        ..HistoryEntry::new(intent.id.clone(), describe(intent), outcome, now())
+    }
+}
+
+/// What a change leads to, for people.
+fn describe(intent: &Intent) -> String {
+    match (&intent.asked, &intent.digest) {
+        (Some(image), Some(digest)) => format!("{image} ({})", digest.short()),
+        (Some(image), None) => image.to_string(),
+        (None, _) => format!("kernel arguments {}", intent.kernel_arguments),
     }
 }
 

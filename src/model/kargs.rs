@@ -33,7 +33,9 @@ pub struct KernelArguments {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KargEdit {
-    /// Adds at the end, also what is there already.
+    /// Adds at the end. All additions of a request are one list; the longest leading part of it that
+    /// is there already, in this order, is not repeated: asking twice is asking once, and
+    /// `hugepagesz=2M hugepages=4` after `hugepagesz=1G hugepages=4` is still added whole.
     Append(String),
     /// Adds at the end what is not there yet.
     AppendIfMissing(String),
@@ -102,8 +104,8 @@ impl KernelArguments {
     }
 
     /// The list after these edits: deletions first, then replacements, then additions, each kind
-    /// in the order given. Doing the same edits again changes nothing, but for [`KargEdit::Append`] and
-    /// for what is deleted or replaced and added in one.
+    /// in the order given. Doing the same edits again changes nothing, but for what is replaced and
+    /// added in one.
     ///
     /// # Errors
     ///
@@ -129,18 +131,46 @@ impl KernelArguments {
                     .try_for_each(|argument| result.replace(argument))?;
             }
         }
+        let mut added = Vec::new();
         for edit in edits {
-            for argument in checked(edit)? {
-                match edit {
-                    KargEdit::Append(_) => result.push(argument)?,
-                    KargEdit::AppendIfMissing(_) if !result.contains(&argument) => {
-                        result.push(argument)?
+            if let KargEdit::Append(_) = edit {
+                added.extend(checked(edit)?);
+            }
+        }
+        let present = result.leading_part_there(&added);
+        for argument in added.drain(present..) {
+            result.push(argument)?;
+        }
+        for edit in edits {
+            if let KargEdit::AppendIfMissing(_) = edit {
+                for argument in checked(edit)? {
+                    if !result.contains(&argument) {
+                        result.push(argument)?;
                     }
-                    _ => {}
                 }
             }
         }
         Ok(result)
+    }
+
+    /// How many of `wanted`, from its start, are here in that order, others between them or not.
+    fn leading_part_there(&self, wanted: &[String]) -> usize {
+        let mut own = self.arguments.iter();
+        wanted.iter().take_while(|argument| own.any(|own| is_same(own, argument))).count()
+    }
+
+    /// The arguments of `other` that are not here, as often as they are missing: for showing what a
+    /// change adds, or, asked the other way round, removes.
+    pub fn missing_from(&self, other: &Self) -> Vec<String> {
+        let mut own: Vec<&String> = self.arguments.iter().collect();
+        let mut missing = Vec::new();
+        for argument in &other.arguments {
+            match own.iter().position(|own| is_same(own, argument)) {
+                Some(index) => drop(own.swap_remove(index)),
+                None => missing.push(argument.clone()),
+            }
+        }
+        missing
     }
 
     fn delete(&mut self, argument: &str) {

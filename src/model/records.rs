@@ -42,10 +42,12 @@ pub struct Intent {
     pub id: String,
     /// How far it is.
     pub state: IntentState,
-    /// The image as it was asked for.
-    pub asked: OsImage,
-    /// The manifest that was imported.
-    pub digest: Digest,
+    /// The image as it was asked for; none where only kernel arguments change.
+    #[serde(default)]
+    pub asked: Option<OsImage>,
+    /// The manifest that was imported; none where the origin names no image.
+    #[serde(default)]
+    pub digest: Option<Digest>,
     /// The digest that was asked for, where it is another: that of an index.
     #[serde(default)]
     pub asked_digest: Option<Digest>,
@@ -189,7 +191,7 @@ impl Intent {
 
     /// Whether it brings what this digest asks for.
     pub fn has_digest(&self, digest: &Digest) -> bool {
-        self.digest == *digest || self.asked_digest.as_ref() == Some(digest)
+        [&self.digest, &self.asked_digest].into_iter().flatten().any(|own| own == digest)
     }
 }
 

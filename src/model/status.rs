@@ -64,10 +64,10 @@ pub struct DeploymentStatus {
 pub struct PreparedStatus {
     /// The id that `--resume=ID` takes.
     pub id: String,
-    /// The image.
-    pub image: OsImage,
+    /// The image; none where only kernel arguments change.
+    pub image: Option<OsImage>,
     /// Its manifest.
-    pub digest: Digest,
+    pub digest: Option<Digest>,
     /// Kernel arguments it will boot with.
     pub kernel_arguments: String,
     /// Whether the switch was asked for already (then it waits for the shutdown, or was lost).

@@ -115,9 +115,10 @@ impl Credentials {
 
     fn explicit(path: &Path) -> Result<Self, Fault> {
         let refuse = |why: String| {
-            Fault::usage(format!("the credentials in {} cannot be used", path.display()))
-                .why(why)
-                .next("give --authfile a file as `podman login --authfile` writes it, or \"{}\" in a file to be anonymous")
+            Fault::usage(format!("the credentials in {} cannot be used", path.display())).why(why).next(
+                "give --authfile a file as `podman login --authfile` writes it; one that holds \
+                     {} means anonymous",
+            )
         };
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = rustix::fs::openat(CWD, path, flags, Mode::empty())

@@ -30,7 +30,7 @@ use cap_std::fs::Dir;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 
 use crate::error::Fault;
-use crate::model::image_ref::{OsImage, Verification};
+use crate::model::image_ref::{OsImage, Transport, Verification};
 
 pub use credentials::Credentials;
 pub use policy::{Demand, Policy, Requirement};
@@ -51,29 +51,62 @@ pub enum Trust {
 /// signatures is refused here even when the proxy would refuse it too: before any network, and with
 /// the scope that said it.
 pub fn decide(image: &OsImage, requirement: &Requirement, proxy_enforces: bool) -> Result<Trust> {
-    let Requirement { file, scope, demand, .. } = requirement;
-    match (demand, &image.verification) {
-        (Demand::Reject, _) => {
-            Err(Fault::refused(format!("image {image} is rejected by the signature policy"))
-                .why(format!("{file}: {scope} says \"reject\""))
-                .next(format!(
-                    "allow the image in {file}, in a scope as narrow as possible, if it is to be trusted"
-                ))
-                .into())
+    let Requirement { file, scope, demand, laxest, .. } = requirement;
+    if *laxest == Demand::AcceptAnything && image.verification == Verification::Signed {
+        return Err(unsigned_fault(image, requirement).into());
+    }
+    match demand {
+        Demand::Reject => Err(Fault::refused(format!("image {image} is rejected by the signature policy"))
+            .why(format!("{file}: {scope} says \"reject\""))
+            .next(format!(
+                "allow the image in {file}, in a scope as narrow as possible, if it is to be trusted"
+            ))
+            .into()),
+        Demand::Signed if !proxy_enforces && image.image.transport == Transport::ContainersStorage => {
+            Err(uncopied_fault(image, requirement).into())
         }
-        (Demand::AcceptAnything, Verification::Signed) => Err(Fault::refused(format!(
-            "image {image} must be signed, and the signature policy would not check it"
-        ))
-        .why(format!(
-            "{file}: {scope} says \"insecureAcceptAnything\", which ostree-image-signed: does not allow"
-        ))
+        Demand::Signed if !proxy_enforces => Ok(Trust::CopyVerified),
+        Demand::Signed | Demand::AcceptAnything => Ok(Trust::Accept),
+    }
+}
+
+/// What to tell when a signature is wanted and the policy would not ask for one.
+fn unsigned_fault(image: &OsImage, requirement: &Requirement) -> Fault {
+    let Requirement { file, scope, demand, .. } = requirement;
+    Fault::refused(format!("image {image} must be signed, and the signature policy would not check it"))
+        .why(if *demand == Demand::AcceptAnything {
+            format!(
+                "{file}: {scope} says \"insecureAcceptAnything\", which ostree-image-signed: does not allow"
+            )
+        } else {
+            format!(
+                "{file}: it depends on the storage whether a scope holds that says \"insecureAcceptAnything\""
+            )
+        })
         .next(format!(
             "put a \"signedBy\" or \"sigstoreSigned\" requirement into {file} for {}",
             requirement.suggested_scope()
         ))
-        .into()),
-        (Demand::Signed, _) if !proxy_enforces => Ok(Trust::CopyVerified),
-        (Demand::Signed | Demand::AcceptAnything, _) => Ok(Trust::Accept),
+}
+
+/// What to tell when an image of a local storage would have to be copied. A storage keeps layers
+/// unpacked, and no copy out of it has the digests that the image had (tried with skopeo 1.9.3).
+fn uncopied_fault(image: &OsImage, requirement: &Requirement) -> Fault {
+    let Requirement { file, scope, laxest, .. } = requirement;
+    let fault = Fault::refused(format!("the signatures of {image} cannot be checked with this skopeo"));
+    let limit =
+        "skopeo before 1.13 checks only while it copies, and a copy out of a local storage is another image";
+    if *laxest == Demand::Signed {
+        fault
+            .why(format!("{file}: {scope} asks for a signature; {limit}"))
+            .next("pull the image from its registry, or install skopeo 1.13 or later")
+    } else {
+        fault
+            .why(format!("{file}: which scope of containers-storage holds depends on the storage; {limit}"))
+            .next(format!(
+                "pull the image from its registry, or say the same for all storages in {file}, in \
+                 transports.containers-storage[\"\"]"
+            ))
     }
 }
 

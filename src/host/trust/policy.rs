@@ -38,7 +38,8 @@ const MAX_POLICY_SIZE: u64 = 4 << 20;
 pub enum Demand {
     /// `insecureAcceptAnything` and nothing else.
     AcceptAnything,
-    /// `signedBy`, `sigstoreSigned` or `signedBaseLayer` is among them.
+    /// `signedBy`, `sigstoreSigned` or `signedBaseLayer` is among them; or only skopeo can tell
+    /// which scope holds. Either way skopeo must judge.
     Signed,
     /// `reject` is among them.
     Reject,
@@ -53,6 +54,8 @@ pub struct Requirement {
     pub scope: String,
     /// What it demands.
     pub demand: Demand,
+    /// The laxest demand that may hold: differs where only skopeo can tell which scope holds.
+    pub(super) laxest: Demand,
     /// A scope that would name this image, for hints.
     suggested: String,
 }
@@ -82,23 +85,8 @@ impl Policy {
     /// Reads the policy of the machine whose root is `root`.
     #[context("Reading the signature policy")]
     pub fn load(root: &Dir) -> Result<Self> {
-        let content = super::read_small(root, POLICY_PATH.trim_start_matches('/'), MAX_POLICY_SIZE).map_err(|error| {
-            let missing = error.kind() == std::io::ErrorKind::NotFound;
-            let fault = Fault::refused(format!("no image can be trusted without the signature policy {POLICY_PATH}"))
-                .why(if missing {
-                    "there is no such file, or it is a link that leads nowhere".to_owned()
-                } else {
-                    format!("it cannot be read: {error}")
-                });
-            if missing {
-                fault.next(
-                    "install the package that brings it (containers-common; on Debian golang-github-containers-common), \
-                     or write one: see containers-policy.json(5)",
-                )
-            } else {
-                fault
-            }
-        })?;
+        let path = POLICY_PATH.trim_start_matches('/');
+        let content = super::read_small(root, path, MAX_POLICY_SIZE).map_err(|error| unreadable(&error))?;
         let text = std::str::from_utf8(&content)
             .map_err(|error| broken(format!("byte {} is not UTF-8", error.valid_up_to())))?;
         Self::parse(text)
@@ -147,26 +135,17 @@ impl Policy {
     /// Looks at the file system for images in local files: scopes name their real path.
     pub fn requirement(&self, image: &ImageReference) -> Result<Requirement> {
         let transport = image.transport.policy_name();
-        let wanted = scope::Candidates::of(image)?;
-        let (place, demand) = match self.transports.get(transport) {
-            Some(scopes) => match wanted.find(scopes) {
-                Some((name, demand)) => (format!("transports.{transport}[{name:?}]"), demand),
-                None => ("default".to_owned(), self.default),
-            },
-            None => ("default".to_owned(), self.default),
-        };
+        let candidates = scope::Candidates::of(image)?;
+        let none = BTreeMap::new();
+        let found = candidates.find(self.transports.get(transport).unwrap_or(&none), self.default);
+        let place = |scope: &str| format!("transports.{transport}[{scope:?}]");
         Ok(Requirement {
             file: self.file.clone(),
-            scope: place,
-            // A store that could not be told from another may fall back further than was found.
-            demand: if wanted.is_certain() { demand } else { demand.max(self.fallback(transport)) },
-            suggested: format!("transports.{transport}[{:?}]", wanted.suggestion()),
+            scope: found.scope.as_deref().map_or_else(|| "default".to_owned(), place),
+            demand: if found.laxest == found.strictest { found.strictest } else { Demand::Signed },
+            laxest: found.laxest,
+            suggested: place(candidates.suggestion()),
         })
-    }
-
-    /// What holds for a transport where no scope matches.
-    fn fallback(&self, transport: &str) -> Demand {
-        self.transports.get(transport).and_then(|scopes| scopes.get("")).copied().unwrap_or(self.default)
     }
 }
 
@@ -175,6 +154,18 @@ type Wrong = (String, String);
 
 fn wrong<T>(place: impl Into<String>, reason: impl Into<String>) -> Result<T, Wrong> {
     Err((place.into(), reason.into()))
+}
+
+fn unreadable(error: &std::io::Error) -> Fault {
+    let what = format!("no image can be trusted without the signature policy {POLICY_PATH}");
+    let fault = Fault::refused(what);
+    if error.kind() != std::io::ErrorKind::NotFound {
+        return fault.why(format!("it cannot be read: {error}"));
+    }
+    fault.why("there is no such file, or it is a link that leads nowhere").next(
+        "install the package that brings it (containers-common; on Debian \
+         golang-github-containers-common), or write one: see containers-policy.json(5)",
+    )
 }
 
 fn broken(why: String) -> Fault {

@@ -59,12 +59,10 @@ fn redact_named(line: &str) -> String {
             rest[start..].find([' ', ',', '&', ')', ']', '}'])
         };
         let length = length.unwrap_or(rest.len() - start);
-        // An address or prose after "auth:" is not a value: what is secret in it, others find.
+        // An address or prose after a bare "auth:" is no value: what is secret in it, others find.
         let value = &rest[start..start + length];
-        if value.is_empty()
-            || value.contains("://")
-            || (!quoted && rest.starts_with(' ') && !looks_secret(value))
-        {
+        let prose = !quoted && (value.contains("://") || rest.starts_with(' ') && !looks_secret(value));
+        if value.is_empty() || prose {
             continue;
         }
         clean.push_str(&rest[..start]);
@@ -197,6 +195,7 @@ mod tests {
             ("body {\\\"access_token\\\":\\\"s3cr3t\\\",\\\"x\\\":1}", "x"),
             ("refresh_token=s3cr3t&x=1", "x=1"),
             ("password: s3cr3t", "password:"),
+            ("https://joe:?s3cr3t@r.example/v2/: EOF", "@r.example/v2/: EOF"),
         ];
         for (text, kept) in table {
             let clean = redact(text);

@@ -7,8 +7,8 @@
 //! * oci, oci-archive, dir: the real path without links, its parents down to the first level, `""`.
 //!   The tag is no part of it, whatever the manual says.
 //! * containers-storage: `[driver@root]name…`, where driver and root are those of the store. They
-//!   are not known before the store is opened, so every scope that might apply counts, and the
-//!   strictest one wins.
+//!   are not known before the store is opened, so every scope that might apply counts; where these
+//!   disagree, skopeo, which opens the store, is the judge.
 
 use std::collections::BTreeMap;
 
@@ -28,6 +28,30 @@ pub(super) enum Candidates {
     AnyStore(Vec<String>),
 }
 
+/// What holds for an image, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Found {
+    /// The scope that says so; none: the policy's `default`.
+    pub(super) scope: Option<String>,
+    /// The strictest that may hold.
+    pub(super) strictest: Demand,
+    /// The laxest that may hold.
+    pub(super) laxest: Demand,
+}
+
+impl Found {
+    fn of(scope: Option<&str>, demand: Demand) -> Self {
+        Self { scope: scope.map(str::to_owned), strictest: demand, laxest: demand }
+    }
+
+    /// Another scope may hold instead: the strictest one is named.
+    fn or(self, scope: &str, demand: Demand) -> Self {
+        let laxest = self.laxest.min(demand);
+        let strictest = if demand > self.strictest { Self::of(Some(scope), demand) } else { self };
+        Self { laxest, ..strictest }
+    }
+}
+
 impl Candidates {
     /// The scopes for `image`. For local files the real path is looked up.
     pub(super) fn of(image: &ImageReference) -> Result<Self> {
@@ -40,23 +64,20 @@ impl Candidates {
         }
     }
 
-    /// The scope among `scopes` that holds for the image; the transport's own default is one.
-    pub(super) fn find(&self, scopes: &BTreeMap<String, Demand>) -> Option<(String, Demand)> {
+    /// What holds for the image: by the scopes of its transport, else by the policy's `default`.
+    pub(super) fn find(&self, scopes: &BTreeMap<String, Demand>, default: Demand) -> Found {
+        let widest = scopes.get("").map_or(Found::of(None, default), |demand| Found::of(Some(""), *demand));
         match self {
             Self::Chain(names) => {
-                let mut names = names.iter().map(String::as_str).chain([""]);
-                names.find_map(|name| scopes.get(name).map(|demand| (name.to_owned(), *demand)))
+                let mut found =
+                    names.iter().filter_map(|name| Some(Found::of(Some(name), *scopes.get(name)?)));
+                found.next().unwrap_or(widest)
             }
             Self::AnyStore(names) => {
-                let might = scopes.iter().filter(|(scope, _)| may_name(scope, names));
-                might.max_by_key(|(_, demand)| **demand).map(|(scope, demand)| (scope.clone(), *demand))
+                let might = scopes.iter().filter(|(scope, _)| !scope.is_empty() && may_name(scope, names));
+                might.fold(widest, |found, (scope, demand)| found.or(scope, *demand))
             }
         }
-    }
-
-    /// Whether [`Self::find`] names the one scope that holds.
-    pub(super) fn is_certain(&self) -> bool {
-        matches!(self, Self::Chain(_))
     }
 
     /// A scope to suggest to a person: the repository, the path.

@@ -9,6 +9,8 @@
 //! a registry could pass off a signed `os:test` for `os:stable`. A tag that moves between resolving
 //! and copying is found by comparing what was copied with what was resolved.
 //!
+//! An image of a local storage never comes here: copied out of it, it is not the same image.
+//!
 //! It costs what the proxy path does not: the whole image is fetched, layers that the repo already
 //! has included, and a copy that breaks off starts anew.
 
@@ -89,8 +91,7 @@ pub async fn copy_verified(
     let ended = tokio::select! {
         ended = async { tokio::join!(child.wait(), output) } => Ok(ended),
         () = cancel.cancelled() => Err(Fault::failed(format!("copying {name} was cancelled"))),
-        () = stalled(request.to, WATCH_INTERVAL, STALL_LIMIT) => Err(Fault::failed(format!("copying {name} was given up"))
-            .why(format!("nothing arrived for {} s", STALL_LIMIT.as_secs()))),
+        () = stalled(request.to, WATCH_INTERVAL, STALL_LIMIT) => Err(stalled_fault(&name)),
     };
     let (status, stderr) = match ended {
         Ok(ended) => ended,
@@ -148,6 +149,11 @@ async fn stalled(folder: &Utf8Path, interval: Duration, limit: Duration) {
     }
 }
 
+fn stalled_fault(name: &str) -> Fault {
+    let why = format!("nothing arrived for {} s", STALL_LIMIT.as_secs());
+    Fault::failed(format!("copying {name} was given up")).why(why)
+}
+
 /// The size of the files in a folder; skopeo's `dir:` has no folders within.
 fn folder_size(folder: &Utf8Path) -> std::io::Result<u64> {
     let mut sum = 0;
@@ -164,7 +170,10 @@ fn copy_fault(name: &str, reason: &str) -> Fault {
     if let Some((_, why)) = reason.split_once("Source image rejected: ") {
         return Fault::refused(format!("image {name} is not signed as the signature policy demands"))
             .why(why)
-            .next(format!("use an image that is signed by a key in {POLICY_PATH}, and see registries.d(5) for where signatures are kept"));
+            .next(format!(
+                "use an image that is signed by a key in {POLICY_PATH}; registries.d(5) tells where \
+                 signatures are looked for"
+            ));
     }
     if reason.contains("trust policy") {
         return Fault::refused(format!("the signature policy {POLICY_PATH} is not valid for skopeo"))

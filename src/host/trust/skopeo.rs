@@ -4,6 +4,7 @@
 //! auth file, a registries.conf, a policy) can change what is fetched or trusted, and it is told the
 //! policy file by name. Proxies (`https_proxy`) and all other variables it inherits.
 
+use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -126,6 +127,8 @@ pub(super) fn command() -> Command {
     for variable in PER_USER_VARIABLES {
         command.env_remove(variable);
     }
+    // A Ctrl-C is for mcd, which then ends its children in order; not for them at the same time.
+    command.process_group(0);
     command.lifecycle_bind_to_parent_thread();
     command
 }

@@ -81,7 +81,10 @@ fn edits_table() {
     let huge = "hugepagesz=1G hugepages=4 hugepagesz=2M hugepages=6";
     for (before, edits, after) in [
         ("a", vec![Append("b=1".into())], "a b=1"),
-        ("a", vec![Append("a".into())], "a a"),
+        ("a", vec![Append("a".into())], "a"),
+        ("x console=tty0", vec![Append("console=tty0".into()), Append("console=ttyS0".into())], "x console=tty0 console=ttyS0"),
+        ("hugepagesz=1G hugepages=4", vec![Append("hugepagesz=2M hugepages=4".into())], "hugepagesz=1G hugepages=4 hugepagesz=2M hugepages=4"),
+        ("y=0 z=4 y=1 z=4", vec![Append("y=0 z=4 y=1 z=4".into())], "y=0 z=4 y=1 z=4"),
         ("", vec![Append(huge.into())], huge),
         (
             "a",
@@ -277,7 +280,8 @@ proptest! {
     fn what_was_there_keeps_its_order(list in proptest::collection::vec(argument(), 0..8), added in argument()) {
         let before = KernelArguments::parse(&list.join(" "));
         let after = before.apply(&[Append(added.clone())]).unwrap();
-        let expected: Vec<String> = list.into_iter().chain([added]).collect();
+        let new = (!before.contains(&added)).then_some(added);
+        let expected: Vec<String> = list.into_iter().chain(new).collect();
         prop_assert_eq!(after.arguments(), expected);
     }
 
@@ -295,4 +299,12 @@ proptest! {
             let _ = KernelArguments::parse(&before).apply(&[edit]);
         }
     }
+}
+
+#[test]
+fn missing_counts_duplicates() {
+    let before = KernelArguments::parse("a b b");
+    let after = KernelArguments::parse("b c a b b");
+    assert_eq!(before.missing_from(&after), ["c", "b"]);
+    assert!(after.missing_from(&before).is_empty());
 }

@@ -19,8 +19,8 @@ fn intent() -> Intent {
         version: 1,
         id: "20261130T120000-1f3a".to_owned(),
         state: IntentState::Committed,
-        asked: "quay.io/os/base:1".parse().unwrap(),
-        digest: digest(1),
+        asked: Some("quay.io/os/base:1".parse().unwrap()),
+        digest: Some(digest(1)),
         asked_digest: Some(digest(2)),
         image_commit: hex::encode([3; 32]),
         commit: hex::encode([4; 32]),
@@ -87,7 +87,7 @@ fn a_newer_intent_is_read_and_kept() {
     assert!(!read.is_committed());
     assert_eq!(
         (&read.asked, &read.digest, &read.commit),
-        (&intent().asked, &digest(1), &intent().commit)
+        (&intent().asked, &Some(digest(1)), &intent().commit)
     );
     // What this version does not know is still there when it writes.
     let written: Value = serde_json::from_slice(&read.to_bytes()).unwrap();
@@ -213,7 +213,7 @@ proptest! {
             id,
             kernel_arguments: text.clone(),
             who: text,
-            digest: Digest::from_raw(raw),
+            digest: Some(Digest::from_raw(raw)),
             asked_digest: other.map(Digest::from_raw),
             base: Some(DeploymentName { checksum: hex::encode(raw), serial }),
             when,

@@ -82,11 +82,17 @@ impl<'a> Booted<'a> {
         Self::boot_entry(sysroot, program.to_owned(), shares, sysroot.next_boot()?)
     }
 
-    fn boot_entry(sysroot: &'a Sysroot, program: PathBuf, shares: Vec<PathBuf>, entry: BootEntry) -> Result<Self> {
+    fn boot_entry(
+        sysroot: &'a Sysroot,
+        program: PathBuf,
+        shares: Vec<PathBuf>,
+        entry: BootEntry,
+    ) -> Result<Self> {
         let deployment = entry.deployment.to_str().context("The deployment's path is not UTF-8")?;
         let var = sysroot.path().join("ostree/deploy").join(STATEROOT).join("var");
         let share_list: Vec<_> = shares.iter().map(|path| path.to_string_lossy()).collect();
-        let arguments = ["--mount", "--pid", "--fork", "--kill-child", "bash", "-c", SET_UP, "set-up", deployment];
+        let arguments =
+            ["--mount", "--pid", "--fork", "--kill-child", "bash", "-c", SET_UP, "set-up", deployment];
         let mut namespace = Guarded::start("unshare", &arguments, |command| {
             command
                 .env("MCD_SYSROOT", sysroot.path())
@@ -112,7 +118,16 @@ impl<'a> Booted<'a> {
     /// A command in the booted system. `mcd` is in the path.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
-        command.args(["--target", &self.init.to_string(), "--mount", "--pid", "--root", "--wd", "--", program]);
+        command.args([
+            "--target",
+            &self.init.to_string(),
+            "--mount",
+            "--pid",
+            "--root",
+            "--wd",
+            "--",
+            program,
+        ]);
         command.env_clear().env("PATH", "/run/test/bin:/usr/bin:/usr/sbin").env("NO_COLOR", "1");
         command.env("OSTREE_SYSROOT_DEBUG", "mutable-deployments").stdin(Stdio::null());
         command

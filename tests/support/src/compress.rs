@@ -66,7 +66,9 @@ impl std::str::FromStr for Compression {
             "gzip-members" => Self::GzipMembers,
             "zstd" => Self::Zstd,
             "zstd-chunked" => Self::ZstdChunked,
-            _ => anyhow::bail!("compression '{text}': expected none, gzip, gzip-members, zstd or zstd-chunked"),
+            _ => {
+                anyhow::bail!("compression '{text}': expected none, gzip, gzip-members, zstd or zstd-chunked")
+            }
         })
     }
 }
@@ -174,7 +176,9 @@ mod tests {
             match compression {
                 Compression::None => seen = packed,
                 Compression::Gzip | Compression::GzipMembers => {
-                    io::copy(&mut flate2::read::MultiGzDecoder::new(packed.as_slice()), &mut seen).map(drop).unwrap();
+                    io::copy(&mut flate2::read::MultiGzDecoder::new(packed.as_slice()), &mut seen)
+                        .map(drop)
+                        .unwrap();
                 }
                 Compression::Zstd | Compression::ZstdChunked => {
                     zstd::stream::copy_decode(packed.as_slice(), &mut seen).unwrap();

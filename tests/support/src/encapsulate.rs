@@ -67,7 +67,8 @@ pub fn encapsulate(
     let Walk { entries, objects, .. } = walk;
 
     let mut layers = vec![BaseLayer { title: format!("ostree export of commit {commit}"), entries }];
-    layers.extend((0..chunks).map(|index| BaseLayer { title: format!("chunk {index}"), entries: skeleton() }));
+    layers
+        .extend((0..chunks).map(|index| BaseLayer { title: format!("chunk {index}"), entries: skeleton() }));
     let mut written: Vec<HashSet<String>> = vec![HashSet::new(); layers.len()];
     for (checksum, paths) in objects {
         let index = chunk_of(&paths[0]).map_or(0, |chunk| chunk + 1);
@@ -160,9 +161,9 @@ fn metadata_entry(checksum: &str, suffix: &str, object: &glib::Variant) -> Entry
 
 /// PAX carries what other tools may restore; SELinux labels are made by the host's own policy.
 fn pax_xattrs(xattrs: Vec<(Vec<u8>, Vec<u8>)>) -> Vec<(String, Vec<u8>)> {
-    let named = xattrs.into_iter().map(|(name, value)| {
-        (String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned(), value)
-    });
+    let named = xattrs
+        .into_iter()
+        .map(|(name, value)| (String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned(), value));
     named.filter(|(name, _)| name != "security.selinux").collect()
 }
 

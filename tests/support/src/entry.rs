@@ -202,13 +202,19 @@ impl Entry {
     }
 
     /// Writes the entry. Object bodies are read from `repo`.
-    pub fn write_to<W: Write>(&self, out: &mut W, style: TarStyle, repo: Option<&ostree::Repo>) -> Result<()> {
+    pub fn write_to<W: Write>(
+        &self,
+        out: &mut W,
+        style: TarStyle,
+        repo: Option<&ostree::Repo>,
+    ) -> Result<()> {
         let link: &[u8] = match &self.node {
             Node::Symlink(target) | Node::HardLink(target) => target,
             _ => &[],
         };
         let mut records: Vec<(String, Vec<u8>)> = self.pax.clone();
-        records.extend(self.xattrs.iter().map(|(name, value)| (format!("SCHILY.xattr.{name}"), value.clone())));
+        records
+            .extend(self.xattrs.iter().map(|(name, value)| (format!("SCHILY.xattr.{name}"), value.clone())));
         let path = self.header_path(style);
         if style == TarStyle::Pax {
             for (key, text) in [("path", path.as_slice()), ("linkpath", link)] {
@@ -222,7 +228,9 @@ impl Entry {
             write_extension(out, b"PaxHeaders/x", tar::EntryType::XHeader, &data)?;
         }
         if style != TarStyle::Pax {
-            for (text, kind) in [(path.as_slice(), tar::EntryType::GNULongName), (link, tar::EntryType::GNULongLink)] {
+            for (text, kind) in
+                [(path.as_slice(), tar::EntryType::GNULongName), (link, tar::EntryType::GNULongLink)]
+            {
                 if text.len() > 100 {
                     write_extension(out, b"././@LongLink", kind, &[text, b"\0"].concat())?;
                 }

@@ -284,7 +284,8 @@ impl Shared {
         }
         let good = self.good_answer(&head.path);
         request.status = good.status;
-        let digest = good.digest.map(|digest| format!("Docker-Content-Digest: {digest}\r\n")).unwrap_or_default();
+        let digest =
+            good.digest.map(|digest| format!("Docker-Content-Digest: {digest}\r\n")).unwrap_or_default();
         write!(
             stream,
             "HTTP/1.1 {} -\r\nDocker-Distribution-Api-Version: registry/2.0\r\nContent-Type: {}\r\nContent-Length: {}\r\n{digest}\r\n",
@@ -311,24 +312,38 @@ impl Shared {
             {
                 return Good { status: 200, content_type: media_type, digest: Some(digest), body };
             }
-            return json(404, "{\"errors\":[{\"code\":\"MANIFEST_UNKNOWN\",\"message\":\"manifest unknown\"}]}");
+            return json(
+                404,
+                "{\"errors\":[{\"code\":\"MANIFEST_UNKNOWN\",\"message\":\"manifest unknown\"}]}",
+            );
         }
         if let Some((_, digest)) = path.rsplit_once("/blobs/") {
             if let Ok(body) = std::fs::read(self.layout.blob_path(digest)) {
                 let content_type = "application/octet-stream".to_owned();
                 return Good { status: 200, content_type, digest: Some(digest.to_owned()), body };
             }
-            return json(404, "{\"errors\":[{\"code\":\"BLOB_UNKNOWN\",\"message\":\"blob unknown to registry\"}]}");
+            return json(
+                404,
+                "{\"errors\":[{\"code\":\"BLOB_UNKNOWN\",\"message\":\"blob unknown to registry\"}]}",
+            );
         }
         json(200, "{}")
     }
 
-    fn send_body(&self, stream: &mut TcpStream, mut body: Vec<u8>, act: Option<Act>, sent: &mut u64) -> Result<bool> {
+    fn send_body(
+        &self,
+        stream: &mut TcpStream,
+        mut body: Vec<u8>,
+        act: Option<Act>,
+        sent: &mut u64,
+    ) -> Result<bool> {
         if act == Some(Act::WrongBody) {
             body.iter_mut().for_each(|byte| *byte ^= 0x55);
         }
         let limit = match act {
-            Some(Act::StallAfter(bytes) | Act::ResetAfter(bytes) | Act::EndAfter(bytes)) => bytes.min(body.len() as u64),
+            Some(Act::StallAfter(bytes) | Act::ResetAfter(bytes) | Act::EndAfter(bytes)) => {
+                bytes.min(body.len() as u64)
+            }
             _ => body.len() as u64,
         };
         let piece = match act {
@@ -378,7 +393,8 @@ fn read_head(reader: &mut BufReader<TcpStream>) -> Result<Option<Head>> {
     }
     let mut words = line.split_whitespace();
     let (Some(method), Some(path)) = (words.next(), words.next()) else { return Ok(None) };
-    let mut head = Head { method: method.to_owned(), path: path.to_owned(), authorization: None, range: None };
+    let mut head =
+        Head { method: method.to_owned(), path: path.to_owned(), authorization: None, range: None };
     loop {
         let mut line = String::new();
         if reader.by_ref().take(8192).read_line(&mut line)? == 0 || line.trim().is_empty() {

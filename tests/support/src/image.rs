@@ -334,7 +334,8 @@ impl Image {
         let repo = self.base.as_ref().map(|(repo, _)| Clone::clone(repo));
         let mut written = Vec::new();
         for (index, layer) in layers.iter().enumerate() {
-            written.push(layer.write(layout, repo.as_ref()).with_context(|| format!("Writing layer {index}"))?);
+            written
+                .push(layer.write(layout, repo.as_ref()).with_context(|| format!("Writing layer {index}"))?);
         }
         if let Some(index) = self.repeated {
             written.push(written.get(index).context("The repeated layer does not exist")?.clone());
@@ -423,7 +424,8 @@ impl Image {
         titles: impl Iterator<Item = String>,
     ) -> Value {
         let created = rfc3339(self.created);
-        let history = titles.take(written.len()).map(|title| json!({ "created": created, "created_by": title }));
+        let history =
+            titles.take(written.len()).map(|title| json!({ "created": created, "created_by": title }));
         json!({
             "created": created,
             "architecture": self.architecture,
@@ -469,7 +471,9 @@ impl Image {
 
 impl std::fmt::Debug for Image {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Image").field("base", &self.base.as_ref().map(|(_, commit)| commit)).finish_non_exhaustive()
+        f.debug_struct("Image")
+            .field("base", &self.base.as_ref().map(|(_, commit)| commit))
+            .finish_non_exhaustive()
     }
 }
 

@@ -99,7 +99,8 @@ impl Layout {
         }
         let index = self.index()?;
         let entries = index["manifests"].as_array().into_iter().flatten();
-        let mut named = entries.filter(|entry| entry["annotations"]["org.opencontainers.image.ref.name"] == reference);
+        let mut named =
+            entries.filter(|entry| entry["annotations"]["org.opencontainers.image.ref.name"] == reference);
         let text = |entry: &Value, key: &str| entry[key].as_str().unwrap_or_default().to_owned();
         Ok(named.next().map(|entry| (text(entry, "mediaType"), text(entry, "digest"))))
     }
@@ -129,7 +130,8 @@ impl Layout {
             let digest = blob["digest"].as_str().context("A descriptor has no digest")?;
             let target = path.join(digest.trim_start_matches("sha256:"));
             if !target.exists() {
-                fs::hard_link(self.blob_path(digest), &target).with_context(|| format!("Linking blob {digest}"))?;
+                fs::hard_link(self.blob_path(digest), &target)
+                    .with_context(|| format!("Linking blob {digest}"))?;
             }
         }
         Ok(())
@@ -137,7 +139,8 @@ impl Layout {
 
     fn write_index(&self, index: &Value) -> Result<()> {
         let path = self.dir.join("index.json");
-        fs::write(&path, serde_json::to_vec_pretty(index)?).with_context(|| format!("Writing {}", path.display()))
+        fs::write(&path, serde_json::to_vec_pretty(index)?)
+            .with_context(|| format!("Writing {}", path.display()))
     }
 }
 

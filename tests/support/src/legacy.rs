@@ -20,7 +20,9 @@ pub fn repo_entries(repo: &ostree::Repo, refs: &[&str]) -> Result<(Vec<Entry>, S
     let source = format!("file://{}", repo.path().path().context("The repo has no path")?.display());
     let options = glib::VariantDict::new(None);
     options.insert("refs", refs);
-    archive.pull_with_options(&source, &options.end(), None, gio::Cancellable::NONE).context("Copying the commits")?;
+    archive
+        .pull_with_options(&source, &options.end(), None, gio::Cancellable::NONE)
+        .context("Copying the commits")?;
     let mut entries = vec![Entry::dir("srv")];
     walk(scratch.path(), &scratch.path().join("srv/repo"), &mut entries)?;
     Ok((entries, commit))

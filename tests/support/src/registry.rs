@@ -101,7 +101,11 @@ impl Registry {
     }
 }
 
-fn config_text(scratch: &Scratch, address: SocketAddr, credentials: Option<&(String, String)>) -> Result<String> {
+fn config_text(
+    scratch: &Scratch,
+    address: SocketAddr,
+    credentials: Option<&(String, String)>,
+) -> Result<String> {
     let data = scratch.join("data");
     let mut text = format!(
         "version: 0.1\nlog:\n  level: info\n  accesslog:\n    disabled: true\nstorage:\n  filesystem:\n    rootdirectory: {}\n  delete:\n    enabled: true\nhttp:\n  addr: {address}\n",
@@ -162,7 +166,9 @@ mod tests {
 
     #[test]
     fn base64_pads() {
-        for (bytes, text) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")] {
+        for (bytes, text) in
+            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")]
+        {
             assert_eq!(base64(bytes.as_bytes()), text);
         }
     }

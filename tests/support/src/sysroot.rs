@@ -36,7 +36,10 @@ pub struct BootEntry {
 impl BootEntry {
     /// The kernel arguments without `ostree=`.
     pub fn kernel_arguments(&self) -> Vec<&str> {
-        self.options.split(' ').filter(|argument| !argument.starts_with("ostree=") && !argument.is_empty()).collect()
+        self.options
+            .split(' ')
+            .filter(|argument| !argument.starts_with("ostree=") && !argument.is_empty())
+            .collect()
     }
 
     /// `CHECKSUM.SERIAL` of the deployment.
@@ -121,7 +124,12 @@ impl Sysroot {
         let stat = rustix::fs::statvfs(&folder)?;
         let free = stat.f_bavail * stat.f_frsize;
         let file = fs::File::create(folder.join(".filled-by-a-test"))?;
-        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, free.saturating_sub(left).max(1))?;
+        rustix::fs::fallocate(
+            &file,
+            rustix::fs::FallocateFlags::empty(),
+            0,
+            free.saturating_sub(left).max(1),
+        )?;
         Ok(())
     }
 
@@ -162,12 +170,14 @@ impl Sysroot {
             let text = fs::read_to_string(file?.path())?;
             let field = |name: &str| {
                 let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-                line.map(|value| value.trim().to_owned()).with_context(|| format!("A boot entry has no {name}:\n{text}"))
+                line.map(|value| value.trim().to_owned())
+                    .with_context(|| format!("A boot entry has no {name}:\n{text}"))
             };
             let options = field("options")?;
             let link = options.split(' ').find_map(|argument| argument.strip_prefix("ostree=/"));
             let link = link.with_context(|| format!("A boot entry has no ostree=: {options}"))?;
-            let deployment = self.path.join(link).canonicalize().with_context(|| format!("Following /{link}"))?;
+            let deployment =
+                self.path.join(link).canonicalize().with_context(|| format!("Following /{link}"))?;
             let version: u64 = field("version")?.parse()?;
             let entry = BootEntry { title: field("title")?, linux: field("linux")?, deployment, options };
             found.push((version, entry));
@@ -205,7 +215,9 @@ impl Sysroot {
 
     /// `ostree fsck`: every object that a ref leads to is there and is what its name says.
     pub fn fsck(&self) -> Result<()> {
-        run(ostree().args(["fsck", "--quiet"]).arg(format!("--repo={}", self.path.join("ostree/repo").display())))?;
+        run(ostree()
+            .args(["fsck", "--quiet"])
+            .arg(format!("--repo={}", self.path.join("ostree/repo").display())))?;
         Ok(())
     }
 }
@@ -218,6 +230,8 @@ pub fn ostree() -> Command {
 }
 
 fn mount_tmpfs(path: &Path, size: u64) -> Result<()> {
-    run(Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size},mode=0755"), "tmpfs"]).arg(path))?;
+    run(Command::new("mount")
+        .args(["-t", "tmpfs", "-o", &format!("size={size},mode=0755"), "tmpfs"])
+        .arg(path))?;
     Ok(())
 }

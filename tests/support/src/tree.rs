@@ -122,8 +122,10 @@ impl Tree {
             Entry::program("usr/lib/fixture/sudo", noise(8, 6_000)).mode(0o4755),
             Entry::program("usr/lib/fixture/write", noise(9, 2_000)).mode(0o2755).owner(0, 5),
             // cap_net_raw+ep, revision 2: what `setcap` writes for ping.
-            Entry::program("usr/lib/fixture/ping", noise(10, 3_000))
-                .xattr("security.capability", b"\x01\x00\x00\x02\x00\x20\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"),
+            Entry::program("usr/lib/fixture/ping", noise(10, 3_000)).xattr(
+                "security.capability",
+                b"\x01\x00\x00\x02\x00\x20\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00",
+            ),
             // The same content at two paths is one object; with another mode it is two.
             Entry::file("usr/lib/fixture/same-1", &shared),
             Entry::file("usr/lib/fixture/same-2", &shared),
@@ -134,7 +136,10 @@ impl Tree {
                 .xattr("user.one", "1")
                 .xattr("user.two", [0, 255, 1]),
             Entry::file("usr/lib/fixture/naïve—файл-名.txt", "a name beyond ASCII\n"),
-            Entry::file(format!("usr/lib/fixture/{}/deep", "a-long-folder-name/".repeat(8).trim_end_matches('/')), "deep\n"),
+            Entry::file(
+                format!("usr/lib/fixture/{}/deep", "a-long-folder-name/".repeat(8).trim_end_matches('/')),
+                "deep\n",
+            ),
             Entry::symlink("usr/lib/fixture/link", "tool"),
             Entry::symlink("usr/lib/fixture/double-slash", "..//fixture//tool"),
             Entry::symlink("usr/lib/fixture/dangling", "/nowhere/ünd"),
@@ -151,7 +156,10 @@ impl Tree {
     fn add_etc(&mut self) {
         let policy = "{ \"default\": [ { \"type\": \"insecureAcceptAnything\" } ] }\n";
         for entry in [
-            Entry::file("usr/etc/passwd", "root:x:0:0:root:/root:/bin/bash\ncore:x:1000:1000::/var/home/core:/bin/bash\n"),
+            Entry::file(
+                "usr/etc/passwd",
+                "root:x:0:0:root:/root:/bin/bash\ncore:x:1000:1000::/var/home/core:/bin/bash\n",
+            ),
             Entry::file("usr/etc/group", "root:x:0:\nwheel:x:10:core\ncore:x:1000:\n"),
             Entry::file("usr/etc/shadow", "root:*:19000:0:99999:7:::\n").mode(0o640),
             Entry::symlink("usr/etc/os-release", "../usr/lib/os-release"),
@@ -234,13 +242,20 @@ impl Tree {
         }
         let metadata = metadata.end();
         let none = gio::Cancellable::NONE;
-        let commit = repo.write_commit_with_time(None, Some("fixture"), None, Some(&metadata), root, EPOCH, none)?;
+        let commit =
+            repo.write_commit_with_time(None, Some("fixture"), None, Some(&metadata), root, EPOCH, none)?;
         repo.transaction_set_ref(None, branch, Some(&commit));
         transaction.commit(none)?;
         Ok(commit.to_string())
     }
 
-    fn write_entry(&self, repo: &ostree::Repo, root: &ostree::MutableTree, path: &str, entry: &Entry) -> Result<()> {
+    fn write_entry(
+        &self,
+        repo: &ostree::Repo,
+        root: &ostree::MutableTree,
+        path: &str,
+        entry: &Entry,
+    ) -> Result<()> {
         let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
         let mut folder = Clone::clone(root);
         let mut so_far = String::new();
@@ -278,7 +293,12 @@ fn os_release(version: &str) -> Entry {
     Entry::file("usr/lib/os-release", text)
 }
 
-fn ensure_dir(repo: &ostree::Repo, parent: &ostree::MutableTree, name: &str, entry: &Entry) -> Result<ostree::MutableTree> {
+fn ensure_dir(
+    repo: &ostree::Repo,
+    parent: &ostree::MutableTree,
+    name: &str,
+    entry: &Entry,
+) -> Result<ostree::MutableTree> {
     let folder = parent.ensure_dir(name)?;
     folder.set_metadata_checksum(&write_dirmeta(repo, entry)?);
     Ok(folder)
@@ -290,7 +310,8 @@ fn write_dirmeta(repo: &ostree::Repo, entry: &Entry) -> Result<String> {
     info.set_attribute_uint32("unix::gid", entry.gid);
     info.set_attribute_uint32("unix::mode", entry.mode | 0o040_000);
     let dirmeta = ostree::create_directory_metadata(&info, Some(&xattr_variant(&entry.xattrs)));
-    let checksum = repo.write_metadata(ostree::ObjectType::DirMeta, None, &dirmeta, gio::Cancellable::NONE)?;
+    let checksum =
+        repo.write_metadata(ostree::ObjectType::DirMeta, None, &dirmeta, gio::Cancellable::NONE)?;
     Ok(checksum.to_hex())
 }
 
@@ -306,7 +327,8 @@ fn xattr_variant(xattrs: &[(String, Vec<u8>)]) -> glib::Variant {
 pub fn create_repo(path: &std::path::Path, mode: ostree::RepoMode) -> Result<ostree::Repo> {
     std::fs::create_dir_all(path)?;
     let repo = ostree::Repo::new_for_path(path);
-    repo.create(mode, gio::Cancellable::NONE).with_context(|| format!("Creating a repo at {}", path.display()))?;
+    repo.create(mode, gio::Cancellable::NONE)
+        .with_context(|| format!("Creating a repo at {}", path.display()))?;
     repo.open(gio::Cancellable::NONE)?;
     Ok(repo)
 }

@@ -57,7 +57,11 @@ fn root_disks_can_be_small() {
 fn root_staged_deployments_are_finalised_at_a_reboot() {
     let host = host();
     let repo = host.sysroot.path().join("ostree/repo");
-    let pull = format!("ostree pull-local --repo=/sysroot/ostree/repo {} {}", host.scratch.path().join("source").display(), host.second);
+    let pull = format!(
+        "ostree pull-local --repo=/sysroot/ostree/repo {} {}",
+        host.scratch.path().join("source").display(),
+        host.second
+    );
     let booted = Booted::boot(&host.sysroot, Path::new(ANY_PROGRAM), &[host.scratch.path()]).unwrap();
     assert!(booted.shell("ostree admin status").unwrap().starts_with("* fixture"));
     assert!(booted.shell("cat /proc/cmdline").unwrap().starts_with("root=/dev/vda quiet ostree="));

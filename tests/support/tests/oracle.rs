@@ -123,7 +123,9 @@ fn root_lies_are_refused() {
     use mcd_test_support::layer::Lie;
     let (scratch, repo) = source();
     let commit = resolve(&repo, "fixture/1").unwrap();
-    for lie in [Lie::WrongDigest, Lie::Corrupt(5000), Lie::Missing, Lie::TarEnds(200_000), Lie::StreamEnds(500)] {
+    for lie in
+        [Lie::WrongDigest, Lie::Corrupt(5000), Lie::Missing, Lie::TarEnds(200_000), Lie::StreamEnds(500)]
+    {
         let dir = scratch.path().join("lie");
         let written = Image::of(&repo, &commit).lie(0, lie.clone()).write(&dir, "v1").unwrap();
         assert!(pull(&written).is_err(), "{lie:?}");
@@ -159,15 +161,19 @@ fn entries_of(layout: &Path, blob: &str) -> Vec<String> {
 #[test]
 fn root_a_layer_reads_as_the_oracle_writes_it() {
     let (scratch, repo) = source();
-    let ours = Image::of(&repo, &resolve(&repo, "fixture/1").unwrap()).write(&scratch.path().join("ours"), "v1").unwrap();
+    let ours = Image::of(&repo, &resolve(&repo, "fixture/1").unwrap())
+        .write(&scratch.path().join("ours"), "v1")
+        .unwrap();
     let theirs = scratch.path().join("theirs");
     let from = format!("--repo={}", scratch.path().join("source").display());
     let to = format!("oci:{}:v1", theirs.display());
     run(&oracle(), &["container", "encapsulate", &from, "fixture/1", &to]).unwrap();
     let read = |digest: &str| -> serde_json::Value {
-        serde_json::from_slice(&std::fs::read(theirs.join("blobs").join(digest.replace(':', "/"))).unwrap()).unwrap()
+        serde_json::from_slice(&std::fs::read(theirs.join("blobs").join(digest.replace(':', "/"))).unwrap())
+            .unwrap()
     };
-    let index: serde_json::Value = serde_json::from_slice(&std::fs::read(theirs.join("index.json")).unwrap()).unwrap();
+    let index: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(theirs.join("index.json")).unwrap()).unwrap();
     let manifest = read(index["manifests"][0]["digest"].as_str().unwrap());
     let layers = manifest["layers"].as_array().unwrap();
     assert_eq!(layers.len(), ours.layers.len());
@@ -177,4 +183,28 @@ fn root_a_layer_reads_as_the_oracle_writes_it() {
         assert_eq!(seen, wanted, "entry {number}");
     }
     assert_eq!(seen.len(), wanted.len());
+}
+
+#[test]
+fn root_a_legacy_image_holds_a_sound_repo() {
+    let (scratch, repo) = source();
+    let image = Image::legacy(&repo, &["fixture/1", "fixture/2"]).unwrap();
+    let written = image.write(&scratch.path().join("oci"), "legacy").unwrap();
+    let root = scratch.path().join("root");
+    std::fs::create_dir(&root).unwrap();
+    let blob = written.dir.join("blobs").join(written.layers[0].digest.replace(':', "/"));
+    run(Path::new("tar"), &["-xzf", blob.to_str().unwrap(), "-C", root.to_str().unwrap()]).unwrap();
+    let unpacked = format!("--repo={}", root.join("srv/repo").display());
+    run(Path::new("ostree"), &["fsck", "--quiet", &unpacked]).unwrap();
+    let refs = run(Path::new("ostree"), &["refs", &unpacked]).unwrap();
+    assert_eq!(refs.lines().count(), 2, "{refs}");
+    let config: serde_json::Value = {
+        let read = |digest: &str| -> serde_json::Value {
+            let path = written.dir.join("blobs").join(digest.replace(':', "/"));
+            serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+        };
+        read(read(&written.digest)["config"]["digest"].as_str().unwrap())
+    };
+    let commit = resolve(&repo, "fixture/1").unwrap();
+    assert_eq!(config["config"]["Labels"]["com.coreos.ostree-commit"], commit.as_str());
 }

@@ -63,19 +63,41 @@ fn all_requirements_of_a_list_must_hold() {
 }
 
 #[test]
-fn a_store_that_is_not_known_takes_the_strictest_scope() {
+fn a_store_that_is_not_known_is_left_to_skopeo_where_scopes_disagree() {
     let stored =
         |location: &str| ImageReference { transport: Transport::ContainersStorage, ..image(location) };
     let of = |scopes: &str, default: &str| {
         let policy = format!(r#"{{"default":{default},"transports":{{"containers-storage":{{{scopes}}}}}}}"#);
-        demanded(&policy, &stored("quay.io/ns/os")).1
+        Policy::parse(&policy).unwrap().requirement(&stored("quay.io/ns/os")).unwrap()
     };
-    assert_eq!(of(&format!(r#""":{ANYTHING}"#), REJECT), Demand::AcceptAnything);
-    assert_eq!(of(&format!(r#""":{ANYTHING},"[/a]quay.io/ns":{SIGNED}"#), REJECT), Demand::Signed);
-    assert_eq!(of(&format!(r#""":{ANYTHING},"[/a]quay.io/other":{SIGNED}"#), REJECT), Demand::AcceptAnything);
-    // The store may not be /a: then the default holds.
-    assert_eq!(of(&format!(r#""[/a]":{ANYTHING}"#), REJECT), Demand::Reject);
-    assert_eq!(of("", SIGNED), Demand::Signed);
+    let demand = |scopes: &str, default: &str| of(scopes, default).demand;
+    assert_eq!(demand(&format!(r#""":{ANYTHING}"#), REJECT), Demand::AcceptAnything);
+    assert_eq!(demand(&format!(r#""":{REJECT},"[/a]":{REJECT}"#), ANYTHING), Demand::Reject);
+    assert_eq!(demand(&format!(r#""":{ANYTHING},"[/a]quay.io/ns":{SIGNED}"#), REJECT), Demand::Signed);
+    assert_eq!(
+        demand(&format!(r#""":{ANYTHING},"[/a]quay.io/other":{SIGNED}"#), REJECT),
+        Demand::AcceptAnything
+    );
+    assert_eq!(demand("", SIGNED), Demand::Signed);
+    // The store may or may not be /a: skopeo knows.
+    let unsure = of(&format!(r#""[/a]":{ANYTHING}"#), REJECT);
+    assert_eq!(unsure.demand, Demand::Signed);
+    let signed = OsImage { verification: Verification::Signed, image: stored("quay.io/ns/os") };
+    assert!(
+        to_fault(&decide(&signed, &unsure, true).unwrap_err())
+            .why
+            .unwrap()
+            .contains("depends on the storage")
+    );
+    let plain = OsImage { verification: Verification::PolicyOnly, ..signed };
+    assert_eq!(decide(&plain, &unsure, true).unwrap(), Trust::Accept);
+    // An old skopeo would have to copy, which a storage does not bear.
+    for (requirement, part) in
+        [(&unsure, "depends on the storage"), (&of("", SIGNED), "default asks for a signature")]
+    {
+        let fault = to_fault(&decide(&plain, requirement, false).unwrap_err());
+        assert!(fault.kind == ExitKind::Refused && fault.why.as_deref().unwrap().contains(part), "{fault:?}");
+    }
 }
 
 #[test]

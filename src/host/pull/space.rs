@@ -1,0 +1,58 @@
+//! The free space that an import leaves to others: the repo's `min-free-space` setting.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::Result;
+use cap_std_ext::cap_std::fs::Dir;
+use std::os::fd::AsFd;
+
+use crate::error::Fault;
+
+/// How much is written between two looks at the file system.
+const LOOK_EVERY: u64 = 8 * 1024 * 1024;
+/// What an object costs beside its bytes: an inode, its attributes, its name.
+const OVERHEAD: u64 = 4096;
+
+/// Watches the free space of the repo's file system.
+#[derive(Debug)]
+pub(super) struct SpaceGuard {
+    repo: Dir,
+    keep: u64,
+    since: AtomicU64,
+}
+
+impl SpaceGuard {
+    /// Keeps `keep` bytes free on the repo's file system.
+    pub(super) fn new(repo: Dir, keep: u64) -> Self {
+        Self { repo, keep, since: AtomicU64::new(0) }
+    }
+
+    /// Notes that an object was written; an error once too little is left.
+    pub(super) fn wrote(&self, bytes: u64) -> Result<()> {
+        let added = bytes + OVERHEAD;
+        let before = self.since.fetch_add(added, Ordering::Relaxed);
+        if before + added < LOOK_EVERY {
+            return Ok(());
+        }
+        self.since.store(0, Ordering::Relaxed);
+        self.check()
+    }
+
+    /// Looks now.
+    pub(super) fn check(&self) -> Result<()> {
+        let stat = rustix::fs::fstatvfs(self.repo.as_fd())?;
+        let free = stat.f_bavail * stat.f_frsize;
+        if free >= self.keep {
+            return Ok(());
+        }
+        let mb = |bytes: u64| bytes / 1_000_000;
+        Err(Fault::refused("the import stopped before the disk was full")
+            .why(format!(
+                "{} MB are free where the repo is, and its min-free-space setting keeps {} MB for others",
+                mb(free),
+                mb(self.keep)
+            ))
+            .next("free some space (`mcd cleanup` drops what no deployment needs) and run the same command again: finished layers are kept")
+            .into())
+    }
+}

@@ -1,0 +1,448 @@
+//! The threads that hash, create and write objects.
+//!
+//! Decoders hand over whole small objects, and large ones piece by piece, through one queue that is
+//! bounded by bytes. A writer works a large object off by itself; its decoder goes on decompressing
+//! meanwhile.
+
+use std::collections::VecDeque;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Context as _, Error, Result, anyhow, bail};
+use cap_std_ext::cap_std::fs::Dir;
+use rustix::fs::{AtFlags, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::io::Errno;
+use sha2::Digest as _;
+
+use super::limits::{CHUNK, QUEUE_BYTES};
+use super::objects::{Checksum, FileMeta, Kind, decode_xattrs};
+use super::space::SpaceGuard;
+use super::staging::{LayerFolder, Staged, create_new, has_object, staged_name};
+use super::stop::{Secondary, Stop};
+
+/// Pieces of a large object that may wait for their writer.
+const LARGE_PIECES: usize = 4;
+
+/// An object on its way.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) what: What,
+    /// The name that the layer gives it; checked.
+    pub(super) expected: Option<Checksum>,
+    /// Where its checksum is wanted, in the layer's own numbering.
+    pub(super) slot: Option<usize>,
+}
+
+/// Content or metadata.
+#[derive(Debug)]
+pub(super) enum What {
+    Content(FileMeta),
+    Metadata(Kind),
+}
+
+enum Data {
+    Whole(Vec<u8>),
+    Pieces(Receiver<Vec<u8>>),
+}
+
+struct Job {
+    layer: Arc<LayerWrites>,
+    pending: Pending,
+    data: Data,
+}
+
+/// What the writers did for one layer.
+#[derive(Debug)]
+pub(super) struct LayerWrites {
+    pub(super) folder: LayerFolder,
+    folders: Vec<Dir>,
+    state: Mutex<LayerState>,
+    idle: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct LayerState {
+    waiting: usize,
+    error: Option<Error>,
+    written: Written,
+}
+
+/// The result of a layer's writes.
+#[derive(Debug, Default)]
+pub(super) struct Written {
+    /// What is in the layer's staging folder.
+    pub(super) staged: Vec<Staged>,
+    /// Checksums of objects that were handed over with a slot.
+    pub(super) slots: Vec<(usize, Checksum)>,
+    /// Objects that the repo had.
+    pub(super) reused: u64,
+    /// Bytes of new objects.
+    pub(super) bytes: u64,
+}
+
+impl LayerWrites {
+    pub(super) fn new(folder: LayerFolder, folders: Vec<Dir>) -> Self {
+        Self { folder, folders, state: Mutex::default(), idle: Condvar::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, LayerState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts an object that need not be written.
+    pub(super) fn count_reused(&self) {
+        self.state().written.reused += 1;
+    }
+
+    /// Waits for all writes of the layer; gives what they made, or the first error.
+    pub(super) fn finish(&self) -> Result<Written> {
+        let mut state = self.state();
+        while state.waiting > 0 {
+            state = self.idle.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        match state.error.take() {
+            Some(error) => Err(error),
+            None => Ok(std::mem::take(&mut state.written)),
+        }
+    }
+
+    /// Writes a metadata object at once, in the caller's thread. Only while no writer works for the
+    /// layer, that is, after [`LayerWrites::finish`].
+    pub(super) fn put_metadata(&self, bytes: &[u8], kind: Kind, name: Checksum) -> Result<Option<Staged>> {
+        let staged = Staged { checksum: name, kind, folder: 0 };
+        Ok(write_metadata(&self.folders[0], &staged_name(name, kind), bytes)?.then_some(staged))
+    }
+
+    /// The same for a symbolic link.
+    pub(super) fn put_link(&self, meta: &FileMeta) -> Result<(Checksum, Option<Staged>)> {
+        let checksum = Checksum(meta.hasher().finalize().into());
+        let new = write_link(&self.folders[0], &staged_name(checksum, Kind::File), meta)?;
+        Ok((checksum, new.then_some(Staged { checksum, kind: Kind::File, folder: 0 })))
+    }
+}
+
+#[derive(Default)]
+struct QueueState {
+    jobs: VecDeque<Job>,
+    bytes: usize,
+    closed: bool,
+}
+
+/// The queue and what every writer shares.
+pub(super) struct Writers {
+    queue: Mutex<QueueState>,
+    filled: Condvar,
+    drained: Condvar,
+    objects: Dir,
+    space: SpaceGuard,
+    stop: Stop,
+    /// Objects and bytes written, for the statistics.
+    pub(super) objects_written: AtomicU64,
+    pub(super) bytes_written: AtomicU64,
+}
+
+impl std::fmt::Debug for Writers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writers").finish_non_exhaustive()
+    }
+}
+
+impl Writers {
+    pub(super) fn new(objects: Dir, space: SpaceGuard, stop: Stop) -> Self {
+        Self {
+            queue: Mutex::default(),
+            filled: Condvar::new(),
+            drained: Condvar::new(),
+            objects,
+            space,
+            stop,
+            objects_written: AtomicU64::new(0),
+            bytes_written: AtomicU64::new(0),
+        }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, QueueState> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the repo has an object already.
+    pub(super) fn has(&self, checksum: Checksum, kind: Kind) -> Result<bool> {
+        has_object(&self.objects, checksum, kind)
+    }
+
+    /// Hands over a whole object; waits while too much is waiting.
+    pub(super) fn put(&self, layer: &Arc<LayerWrites>, pending: Pending, data: Vec<u8>) -> Result<()> {
+        self.push(Job { layer: Arc::clone(layer), pending, data: Data::Whole(data) })
+    }
+
+    /// Hands over a large object; its pieces go through what this returns, at most [`CHUNK`] each.
+    pub(super) fn put_pieces(
+        &self,
+        layer: &Arc<LayerWrites>,
+        pending: Pending,
+    ) -> Result<SyncSender<Vec<u8>>> {
+        let (sender, receiver) = sync_channel(LARGE_PIECES);
+        self.push(Job { layer: Arc::clone(layer), pending, data: Data::Pieces(receiver) })?;
+        Ok(sender)
+    }
+
+    fn push(&self, job: Job) -> Result<()> {
+        {
+            let mut state = job.layer.state();
+            if state.error.is_some() {
+                return Err(Secondary("an earlier object of the layer failed").into());
+            }
+            state.waiting += 1;
+        }
+        let mut queue = self.queue();
+        while queue.bytes > QUEUE_BYTES && !self.stop.is_set() {
+            queue = self.drained.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+        queue.bytes += job.weight();
+        queue.jobs.push_back(job);
+        self.filled.notify_one();
+        Ok(())
+    }
+
+    /// No more jobs will come.
+    pub(super) fn close(&self) {
+        self.queue().closed = true;
+        self.filled.notify_all();
+    }
+
+    /// Wakes everybody who waits, after the stop flag was set.
+    pub(super) fn wake(&self) {
+        drop(self.queue());
+        self.filled.notify_all();
+        self.drained.notify_all();
+    }
+
+    /// A writer's life: number `me` of those that were planned with the layers' folders.
+    pub(super) fn work(&self, me: usize) {
+        while let Some(job) = self.next() {
+            let result = if self.stop.is_set() { self.stop.check() } else { self.write(me, &job) };
+            let mut state = job.layer.state();
+            if let Err(error) = result {
+                state.error.get_or_insert(error);
+            }
+            state.waiting -= 1;
+            if state.waiting == 0 {
+                job.layer.idle.notify_all();
+            }
+        }
+    }
+
+    fn next(&self) -> Option<Job> {
+        let mut queue = self.queue();
+        loop {
+            if let Some(job) = queue.jobs.pop_front() {
+                queue.bytes -= job.weight();
+                self.drained.notify_all();
+                return Some(job);
+            }
+            if queue.closed {
+                return None;
+            }
+            queue = self.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn write(&self, me: usize, job: &Job) -> Result<()> {
+        if job.layer.state().error.is_some() {
+            return Ok(()); // The layer has failed: its other objects are of no use.
+        }
+        let dir = &job.layer.folders[me];
+        let (checksum, new, bytes) = match (&job.pending.what, &job.data) {
+            (What::Metadata(kind), Data::Whole(data)) => {
+                let checksum = job.pending.expected.unwrap_or_else(|| Checksum::of(data));
+                let new = write_metadata(dir, &staged_name(checksum, *kind), data)?;
+                (checksum, new, data.len())
+            }
+            (What::Metadata(_), Data::Pieces(_)) => bail!("a metadata object cannot come in pieces"),
+            (What::Content(meta), Data::Whole(data)) => self.write_small(dir, meta, &job.pending, data)?,
+            (What::Content(meta), Data::Pieces(pieces)) => {
+                self.write_large(dir, meta, &job.pending, pieces)?
+            }
+        };
+        let kind = match job.pending.what {
+            What::Metadata(kind) => kind,
+            What::Content(_) => Kind::File,
+        };
+        let mut state = job.layer.state();
+        if new {
+            state.written.staged.push(Staged { checksum, kind, folder: me });
+            state.written.bytes += bytes as u64;
+        } else {
+            state.written.reused += 1;
+        }
+        if let Some(slot) = job.pending.slot {
+            state.written.slots.push((slot, checksum));
+        }
+        drop(state);
+        if new {
+            self.objects_written.fetch_add(1, Ordering::Relaxed);
+            self.bytes_written.fetch_add(bytes as u64, Ordering::Relaxed);
+            self.space.wrote(bytes as u64)?;
+        }
+        Ok(())
+    }
+
+    fn write_small(
+        &self,
+        dir: &Dir,
+        meta: &FileMeta,
+        pending: &Pending,
+        data: &[u8],
+    ) -> Result<(Checksum, bool, usize)> {
+        let mut hasher = meta.hasher();
+        hasher.update(data);
+        let checksum = Checksum(hasher.finalize().into());
+        check_name(checksum, pending.expected)?;
+        // With a name from the layer the decoder has looked already.
+        if pending.expected.is_none() && self.has(checksum, Kind::File)? {
+            return Ok((checksum, false, 0));
+        }
+        let name = staged_name(checksum, Kind::File);
+        let new =
+            if meta.is_link() { write_link(dir, &name, meta)? } else { write_file(dir, &name, meta, data)? };
+        Ok((checksum, new, data.len()))
+    }
+
+    fn write_large(
+        &self,
+        dir: &Dir,
+        meta: &FileMeta,
+        pending: &Pending,
+        pieces: &Receiver<Vec<u8>>,
+    ) -> Result<(Checksum, bool, usize)> {
+        let mut hasher = meta.hasher();
+        let file = create_new(dir, "large").context("Creating a file")?;
+        let mut total = 0;
+        // An empty piece is the end: a sender that is gone without it has failed.
+        let mut complete = false;
+        while let Ok(piece) = pieces.recv() {
+            self.stop.check()?;
+            if piece.is_empty() {
+                complete = true;
+                break;
+            }
+            hasher.update(&piece);
+            write_all(&file, &piece)?;
+            total += piece.len();
+            self.space.wrote(piece.len() as u64)?;
+        }
+        if !complete {
+            return Err(Secondary("the layer ended inside an object").into());
+        }
+        let checksum = Checksum(hasher.finalize().into());
+        check_name(checksum, pending.expected)?;
+        if self.has(checksum, Kind::File)? {
+            dir.remove_file("large")?;
+            return Ok((checksum, false, 0));
+        }
+        apply_meta(&file, meta)?;
+        // Replacing is fine: the same object was written by this same writer before.
+        dir.rename("large", dir, staged_name(checksum, Kind::File))?;
+        Ok((checksum, true, total))
+    }
+}
+
+impl Job {
+    fn weight(&self) -> usize {
+        // Never zero, so that a flood of empty files is bounded too.
+        256 + match &self.data {
+            Data::Whole(data) => data.len(),
+            Data::Pieces(_) => LARGE_PIECES * CHUNK,
+        }
+    }
+}
+
+fn check_name(found: Checksum, expected: Option<Checksum>) -> Result<()> {
+    match expected {
+        Some(expected) if expected != found => {
+            Err(anyhow!("object {expected} is corrupt: its content has the checksum {found}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes a metadata object; false if this writer has written it before.
+fn write_metadata(dir: &Dir, name: &str, bytes: &[u8]) -> Result<bool> {
+    let Some(file) = create_unless_there(dir, name)? else { return Ok(false) };
+    write_all(&file, bytes)?;
+    rustix::fs::fchmod(&file, Mode::from_raw_mode(0o644))?;
+    Ok(true)
+}
+
+fn write_file(dir: &Dir, name: &str, meta: &FileMeta, data: &[u8]) -> Result<bool> {
+    let Some(file) = create_unless_there(dir, name)? else { return Ok(false) };
+    write_all(&file, data)?;
+    apply_meta(&file, meta)?;
+    Ok(true)
+}
+
+fn create_unless_there(dir: &Dir, name: &str) -> Result<Option<rustix::fd::OwnedFd>> {
+    match create_new(dir, name) {
+        Ok(file) => Ok(Some(file)),
+        Err(Errno::EXIST) => Ok(None),
+        Err(error) => Err(error).context("Creating a file in the staging folder"),
+    }
+}
+
+fn write_all(file: &rustix::fd::OwnedFd, mut bytes: &[u8]) -> Result<()> {
+    while !bytes.is_empty() {
+        match rustix::io::write(file, bytes) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error).context("Writing an object"),
+        }
+    }
+    Ok(())
+}
+
+/// Owner first: changing it clears capabilities and set-user-id. Time stamp last: objects have the
+/// epoch, as libostree makes them.
+fn apply_meta(file: &rustix::fd::OwnedFd, meta: &FileMeta) -> Result<()> {
+    if meta.uid != 0 || meta.gid != 0 {
+        rustix::fs::fchown(file, Some(Uid::from_raw(meta.uid)), Some(Gid::from_raw(meta.gid)))
+            .context("Setting the owner of an object")?;
+    }
+    for (name, value) in decode_xattrs(&meta.xattrs)? {
+        rustix::fs::fsetxattr(file, name.as_slice(), &value, XattrFlags::empty())
+            .with_context(|| format!("Setting the extended attribute {}", String::from_utf8_lossy(&name)))?;
+    }
+    rustix::fs::fchmod(file, Mode::from_raw_mode(meta.mode & 0o7777))
+        .context("Setting the mode of an object")?;
+    Ok(rustix::fs::futimens(file, &epoch())?)
+}
+
+fn write_link(dir: &Dir, name: &str, meta: &FileMeta) -> Result<bool> {
+    match rustix::fs::symlinkat(meta.target.as_str(), dir.as_fd(), name) {
+        Err(Errno::EXIST) => return Ok(false),
+        other => other.context("Creating a symbolic link")?,
+    }
+    if meta.uid != 0 || meta.gid != 0 {
+        let (uid, gid) = (Uid::from_raw(meta.uid), Gid::from_raw(meta.gid));
+        rustix::fs::chownat(dir.as_fd(), name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+    }
+    let xattrs = decode_xattrs(&meta.xattrs)?;
+    if !xattrs.is_empty() {
+        // There is no call that takes a folder and the name of a link.
+        use std::os::fd::AsRawFd as _;
+        let path = format!("/proc/self/fd/{}/{name}", dir.as_fd().as_raw_fd());
+        for (name, value) in xattrs {
+            rustix::fs::lsetxattr(path.as_str(), name.as_slice(), &value, XattrFlags::empty()).with_context(
+                || format!("Setting the extended attribute {}", String::from_utf8_lossy(&name)),
+            )?;
+        }
+    }
+    rustix::fs::utimensat(dir.as_fd(), name, &epoch(), AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok(true)
+}
+
+fn epoch() -> Timestamps {
+    let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+    Timestamps { last_access: zero, last_modification: zero }
+}
