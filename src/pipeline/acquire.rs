@@ -14,7 +14,7 @@ use crate::host::trust::{self, Trust};
 use crate::model::event::Event;
 use crate::model::digest::Digest;
 use crate::model::image_ref::{OsImage, Verification};
-use crate::plan::{Step, preflight};
+use crate::plan::{Plan, Step, preflight};
 
 /// How to fetch.
 #[derive(Debug, Clone, Default)]
@@ -59,7 +59,7 @@ pub struct Fetch {
 #[derive(Debug, Clone)]
 pub(super) enum Source {
     /// The repo has it.
-    Present(OsImage, PulledImage),
+    Present(PulledImage),
     /// It must be fetched.
     Fetch(Box<Fetch>),
 }
@@ -67,14 +67,14 @@ pub(super) enum Source {
 impl Source {
     pub(super) fn digest(&self) -> &Digest {
         match self {
-            Self::Present(_, pulled) => &pulled.digest,
+            Self::Present(pulled) => &pulled.digest,
             Self::Fetch(fetch) => &fetch.resolved.digest,
         }
     }
 
     pub(super) fn checks(&self) -> &[preflight::Check] {
         match self {
-            Self::Present(..) => &[],
+            Self::Present(_) => &[],
             Self::Fetch(fetch) => &fetch.checks,
         }
     }
@@ -82,15 +82,8 @@ impl Source {
     /// The plan's step for it; nothing where nothing is fetched.
     pub(super) fn step(&self) -> Option<Step> {
         match self {
-            Self::Present(..) => None,
-            Self::Fetch(fetch) => Some(Step::Pull {
-                image: fetch.image.clone(),
-                digest: fetch.resolved.digest.clone(),
-                fetch_bytes: fetch.layers.bytes_to_fetch(),
-                fetch_layers: fetch.layers.fetch_layers(),
-                reuse_bytes: fetch.layers.bytes_present(),
-                reuse_layers: fetch.layers.layers.len() - fetch.layers.fetch_layers(),
-            }),
+            Self::Present(_) => None,
+            Self::Fetch(fetch) => Some(fetch.step()),
         }
     }
 }
@@ -104,7 +97,7 @@ pub(super) fn find(session: &Session, image: &OsImage, settings: &PullSettings) 
     if image.image.digest.is_some()
         && let Some(pulled) = &pulled
     {
-        return Ok(Source::Present(image.clone(), pulled.clone()));
+        return Ok(Source::Present(pulled.clone()));
     }
     match look_up(session, image, settings, grant, pulled.is_some()) {
         Ok(fetch) => Ok(Source::Fetch(Box::new(fetch))),
@@ -116,7 +109,7 @@ pub(super) fn find(session: &Session, image: &OsImage, settings: &PullSettings) 
                         pulled.digest.short()
                     ),
                 });
-                Ok(Source::Present(image.clone(), pulled))
+                Ok(Source::Present(pulled))
             }
             None => Err(error),
         },
@@ -127,7 +120,7 @@ pub(super) fn find(session: &Session, image: &OsImage, settings: &PullSettings) 
 /// Makes sure that the repo has it.
 pub(super) fn obtain(session: &Session, source: Source) -> Result<PulledImage> {
     match source {
-        Source::Present(_, pulled) => Ok(pulled),
+        Source::Present(pulled) => Ok(pulled),
         Source::Fetch(fetch) => {
             fetch.refuse_failed_checks()?;
             import(session, *fetch)
@@ -222,6 +215,22 @@ fn grant_access(session: &Session, image: &OsImage, settings: &PullSettings) -> 
 }
 
 impl Fetch {
+    /// What a dry run of a pull shows.
+    pub fn plan(&self) -> Plan {
+        Plan { steps: vec![self.step()], checks: self.checks.clone() }
+    }
+
+    fn step(&self) -> Step {
+        Step::Pull {
+            image: self.image.clone(),
+            digest: self.resolved.digest.clone(),
+            fetch_bytes: self.layers.bytes_to_fetch(),
+            fetch_layers: self.layers.fetch_layers(),
+            reuse_bytes: self.layers.bytes_present(),
+            reuse_layers: self.layers.layers.len() - self.layers.fetch_layers(),
+        }
+    }
+
     /// The first failed check as an error with its numbers.
     pub(super) fn refuse_failed_checks(&self) -> Result<()> {
         refuse_failed(&self.image.to_string(), &self.checks)

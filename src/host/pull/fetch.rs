@@ -26,6 +26,7 @@ use super::stop::{Stop, cancelled, cause};
 use super::tarball::Tarball;
 use super::writer::{LayerWrites, Writers};
 use crate::error::Fault;
+use crate::host::trust::redact;
 use crate::model::digest::Digest;
 use crate::model::event::Event;
 use crate::model::oci::{Layer, LayerKind};
@@ -159,7 +160,7 @@ impl Shared<'_> {
             };
             self.sink.event(Event::Retry {
                 what: format!("fetching layer {}", task.layer.digest.short()),
-                why: format!("{error:#}"),
+                why: redact(&format!("{error:#}")),
                 delay_seconds: pause.as_secs(),
                 attempt: task.attempt,
             });
@@ -356,7 +357,7 @@ impl Shared<'_> {
             task.layer.digest.short(),
             self.source.reference
         ))
-        .why(format!("{error:#}"))
+        .why(redact(&format!("{error:#}")))
         .next(next)
         .into()
     }

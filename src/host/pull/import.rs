@@ -21,7 +21,7 @@ use super::present::{
 };
 use super::rate::RateLimit;
 use super::read::ObjectReader;
-use super::resolve::{Sink, source_of};
+use super::resolve::{Sink, source_of, with_runtime};
 use super::space::SpaceGuard;
 use super::staging::{Group, Staging, repo_dir};
 use super::stop::{Stop, cancelled};
@@ -31,6 +31,8 @@ use super::{
 };
 use crate::error::Fault;
 use crate::host::repo_lock;
+use crate::host::trust::Credentials;
+use crate::host::trust::signed::{CopyRequest, copy_verified};
 use crate::model::event::{Event, EventSink};
 use crate::model::image_ref::{OsImage, Verification};
 use crate::model::oci::{ImageKind, Layer, LayerKind};
@@ -93,7 +95,7 @@ struct BaseState {
 }
 
 impl Import {
-    fn run(self) -> Result<PulledImage> {
+    fn run(mut self) -> Result<PulledImage> {
         let started = Instant::now();
         if self.options.background {
             priority::lower_this_thread();
@@ -104,7 +106,12 @@ impl Import {
         let lock = repo_lock::shared(&self.repo, self.sink.as_ref(), &|| self.cancel.is_cancelled())?;
         let _lock = lock.ok_or_else(cancelled)?;
         let name = image_ref(&self.image.image);
-        if let Some(found) = self.present(&repo, &name)? {
+        let staging = Staging::create(&self.repo)?;
+        if self.options.access.signed {
+            // Before the look whether the repo has it: it may have come under a laxer policy.
+            self.options.fetch_from = Some(self.copy_verified(&staging)?);
+        }
+        if let Some(found) = self.present(&repo, &name, &staging)? {
             return Ok(found);
         }
         let plan = plan(&repo, &self.resolved)?;
@@ -114,7 +121,6 @@ impl Import {
                 size: planned.layer.size,
             });
         }
-        let staging = Staging::create(&self.repo)?;
         let stop = Stop::default();
         let space = SpaceGuard::new(self.repo.try_clone()?, repo.min_free_space_bytes()?);
         space.check()?;
@@ -144,6 +150,20 @@ impl Import {
         })
     }
 
+    /// Lets `skopeo copy` fetch the image and check its signatures; gives what to import from.
+    fn copy_verified(&self, staging: &Staging) -> Result<String> {
+        let to = staging.path_for("signed")?;
+        let request = CopyRequest {
+            image: &self.image.image,
+            resolved: &self.resolved.digest,
+            to: &to,
+            credentials: &Credentials::from_authfile(self.options.access.authfile.clone()),
+            insecure_skip_tls_verification: self.options.access.insecure_skip_tls_verification,
+        };
+        with_runtime(copy_verified(&request, &self.cancel, self.sink.as_ref()))?;
+        Ok(format!("dir:{to}"))
+    }
+
     fn check_mode(&self, repo: &ostree::Repo) -> Result<()> {
         if repo.mode() == ostree::RepoMode::Bare {
             return Ok(());
@@ -155,7 +175,7 @@ impl Import {
     }
 
     /// The image, if the repo has it under any name; this name's ref is set then.
-    fn present(&self, repo: &ostree::Repo, name: &str) -> Result<Option<PulledImage>> {
+    fn present(&self, repo: &ostree::Repo, name: &str, staging: &Staging) -> Result<Option<PulledImage>> {
         let Some(mut found) = image_in_repo(repo, &self.resolved.digest)? else { return Ok(None) };
         if let Verification::OstreeRemote(remote) = &self.image.verification
             && !signed::is_signed_for_remote(repo, &found, remote)
@@ -165,7 +185,6 @@ impl Import {
         found.asked_digest.clone_from(&self.resolved.asked_digest);
         found.stats.reused_bytes = self.resolved.facts.compressed_size();
         if repo.resolve_rev(name, true)?.as_deref() != Some(found.commit.as_str()) {
-            let staging = Staging::create(&self.repo)?;
             let commit = Checksum::parse(&found.commit)
                 .ok_or_else(|| anyhow!("'{}' is not a commit", found.commit))?;
             staging.publish(&Group { objects: Vec::new(), refs: vec![(name.to_owned(), commit)] })?;

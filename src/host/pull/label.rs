@@ -36,11 +36,6 @@ impl Labels {
         Ok(Self { policy: policy.name().is_some().then_some(policy), encoded: HashMap::new() })
     }
 
-    /// Whether there is a policy.
-    pub(super) fn is_active(&self) -> bool {
-        self.policy.is_some()
-    }
-
     /// The attributes of a file at `path` (in the commit, without leading slash), serialised.
     pub(super) fn apply(&mut self, path: &str, mode: u32, mut xattrs: Xattrs) -> Result<Arc<[u8]>> {
         if let Some(policy) = &self.policy {

@@ -8,6 +8,7 @@ use super::retry::{Verdict, delays, judge};
 use super::source::Source;
 use super::{PullOptions, Resolved};
 use crate::error::Fault;
+use crate::host::trust::redact;
 use crate::model::event::{Event, EventSink};
 use crate::model::image_ref::ImageReference;
 use crate::model::oci::{ImageFacts, oci_architecture};
@@ -54,7 +55,7 @@ pub async fn resolve(
             Some(pause) => {
                 sink.event(Event::Retry {
                     what: format!("looking up {image}"),
-                    why: format!("{error:#}"),
+                    why: redact(&format!("{error:#}")),
                     delay_seconds: pause.as_secs(),
                     attempt,
                 });
@@ -107,7 +108,7 @@ fn explain(error: Error, image: &ImageReference, may_pass: bool) -> Error {
     if error.downcast_ref::<Fault>().is_some() {
         return error;
     }
-    let text = format!("{error:#}");
+    let text = redact(&format!("{error:#}"));
     let lower = text.to_lowercase();
     let next = match () {
         () if may_pass => "check the network, the name and the registry, then run the same command again",

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
-use containers_image_proxy::{ImageProxy, ImageProxyConfig, OpenedImage};
+use containers_image_proxy::{ImageProxy, OpenedImage};
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::mpsc::Sender;
 use tokio_util::sync::CancellationToken;
@@ -17,7 +17,8 @@ use super::decode::Piece;
 use super::rate::RateLimit;
 use super::retry::Stalled;
 use super::stop::{Secondary, cancelled};
-use crate::error::Fault;
+use crate::host::trust::Credentials;
+use crate::host::trust::skopeo::start_proxy;
 use crate::model::digest::Digest;
 use crate::model::oci::Layer;
 
@@ -66,14 +67,9 @@ impl std::fmt::Debug for Opened {
 impl Source {
     /// Starts a proxy and opens the image in it.
     pub(super) async fn open(&self) -> Result<Opened> {
-        let mut config = ImageProxyConfig::default();
-        match &self.access.authfile {
-            Some(path) => config.authfile = Some(path.clone()),
-            // Never the credentials of whoever runs this.
-            None => config.auth_anonymous = true,
-        }
-        config.insecure_skip_tls_verification = self.access.insecure_skip_tls_verification.then_some(true);
-        let proxy = self.patiently(ImageProxy::new_with_config(config)).await.map_err(explain_spawn)?;
+        let credentials = Credentials::from_authfile(self.access.authfile.clone());
+        let start = start_proxy(&credentials, self.access.insecure_skip_tls_verification);
+        let proxy = tokio::time::timeout(self.idle, start).await.map_err(|_| Stalled(self.idle))??;
         let image = self.patiently(proxy.open_image(&self.reference)).await?;
         let (digest, manifest) = self.patiently(proxy.fetch_manifest_raw_oci(&image)).await?;
         let digest =
@@ -86,26 +82,6 @@ impl Source {
             Ok(result) => Ok(result?),
             Err(_) => Err(Stalled(self.idle).into()),
         }
-    }
-}
-
-/// A host without skopeo needs other help than one without network.
-fn explain_spawn(error: anyhow::Error) -> anyhow::Error {
-    use containers_image_proxy::Error as ProxyError;
-    match error.downcast_ref::<ProxyError>() {
-        Some(ProxyError::SkopeoSpawnError(cause)) => {
-            Fault::failed("skopeo, which fetches images, cannot be started")
-                .why(cause.to_string())
-                .next("install the package skopeo")
-                .into()
-        }
-        Some(ProxyError::ProxyTooOld { found_version, .. }) => {
-            Fault::failed("the installed skopeo is too old")
-                .why(format!("its proxy speaks protocol {found_version}; 0.2.3 (skopeo 1.7) is needed"))
-                .next("upgrade the package skopeo")
-                .into()
-        }
-        _ => error,
     }
 }
 

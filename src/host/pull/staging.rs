@@ -19,7 +19,9 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
+use camino::Utf8PathBuf;
+use cap_std_ext::cap_std::ambient_authority;
 use cap_std_ext::cap_std::fs::Dir;
 use fn_error_context::context;
 use rustix::fs::{FlockOperation, Mode, OFlags, RenameFlags};
@@ -110,6 +112,17 @@ impl Staging {
         Ok((LayerFolder { name: name.to_owned(), writers }, folders))
     }
 
+    /// The absolute path of a name in the staging folder, for another program. It need not exist.
+    pub(super) fn path_for(&self, name: &str) -> Result<Utf8PathBuf> {
+        use std::os::fd::AsRawFd as _;
+        let proc = Dir::open_ambient_dir("/proc/self/fd", ambient_authority())?;
+        let fd = self.dir.as_fd().as_raw_fd().to_string();
+        // The contents of this link are a path and not followed; `read_link` refuses absolute ones.
+        let path = Utf8PathBuf::from_path_buf(proc.read_link_contents(fd)?)
+            .map_err(|path| anyhow!("the repo's path {} is not UTF-8", path.display()))?;
+        Ok(path.join(name))
+    }
+
     /// Drops what a failed attempt at a layer wrote.
     pub(super) fn discard(&self, folder: &LayerFolder) -> Result<()> {
         Ok(self.dir.remove_dir_all(&folder.name)?)
@@ -143,11 +156,6 @@ impl Staging {
     #[context("Synchronising the repo's file system")]
     pub(super) fn sync(&self) -> Result<()> {
         Ok(rustix::fs::syncfs(&self.repo_file)?)
-    }
-
-    /// Whether the repo has an object.
-    pub(super) fn has(&self, checksum: Checksum, kind: Kind) -> Result<bool> {
-        has_object(&self.objects, checksum, kind)
     }
 
     /// The repo's `objects` folder.

@@ -37,7 +37,6 @@ pub(super) struct Entry {
     pub(super) mode: u32,
     pub(super) uid: u32,
     pub(super) gid: u32,
-    pub(super) mtime: u64,
     pub(super) size: u64,
     /// `SCHILY.xattr.*`.
     pub(super) xattrs: Xattrs,
@@ -227,7 +226,6 @@ impl<R: BufRead> Tarball<R> {
             mode: header.mode().context("the mode of a tar entry is not a number")? & 0o7777,
             uid: number(extensions.uid, header.uid(), "owner")?,
             gid: number(extensions.gid, header.gid(), "group")?,
-            mtime: header.mtime().unwrap_or(0),
             size: self.left,
             xattrs: extensions.xattrs,
         })
