@@ -88,7 +88,12 @@ fn host_request(options: &PivotOptions, host: &Host, sink: &dyn EventSink) -> Re
 
 /// A request that was carried out or rolled back before, met again in an older `/etc`, is not run
 /// again: it is renamed, unless the host is what it asks for. Tells whether it was.
-fn set_aside(options: &PivotOptions, host: &Host, request: &HostRequest, sink: &dyn EventSink) -> Result<bool> {
+fn set_aside(
+    options: &PivotOptions,
+    host: &Host,
+    request: &HostRequest,
+    sink: &dyn EventSink,
+) -> Result<bool> {
     let Some(known) = &request.known else { return Ok(false) };
     if options.dry_run || pipeline::is_fulfilled(&host.status()?, request) {
         return Ok(false);
@@ -113,7 +118,12 @@ fn outcome_of(known: &RequestOutcome) -> &'static str {
     }
 }
 
-fn change(session: &Session, options: &PivotOptions, request: Option<&HostRequest>, wants_reboot: bool) -> Result<Outcome> {
+fn change(
+    session: &Session,
+    options: &PivotOptions,
+    request: Option<&HostRequest>,
+    wants_reboot: bool,
+) -> Result<Outcome> {
     if let Some(request) = request
         && let Some(outcome) = pipeline::fulfilled(&session.host, request)?
     {
@@ -175,7 +185,10 @@ fn describe(outcome: &Outcome) -> (Line, String) {
                 ..Line::default()
             };
             let text = if *staged {
-                format!("staged {}: it is finalised at shutdown, and the next boot starts it\n", short_name(name))
+                format!(
+                    "staged {}: it is finalised at shutdown, and the next boot starts it\n",
+                    short_name(name)
+                )
             } else {
                 format!("deployed {}: the next boot starts it\n", short_name(name))
             };
