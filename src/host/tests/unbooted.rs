@@ -87,7 +87,7 @@ fn root_deploys_switches_and_goes_back() {
 
     let status = host.status().unwrap();
     let [new, old] = status.deployments.as_slice() else { panic!("{status:?}") };
-    assert_eq!((new.id.as_deref(), new.digest.as_ref()), (Some("one"), Some(&change.digest)));
+    assert_eq!((new.id.as_deref(), new.digest.as_ref()), (Some("one"), change.digest.as_ref()));
     assert_eq!(new.asked_digest, change.asked_digest);
     assert_eq!(new.kernel_arguments, change.kernel_arguments);
     assert!(
