@@ -7,6 +7,8 @@ mod history;
 #[cfg(feature = "ostree")]
 mod maintain;
 #[cfg(feature = "ostree")]
+mod open;
+#[cfg(feature = "ostree")]
 mod pivot;
 #[cfg(feature = "ostree")]
 mod pull;
@@ -71,10 +73,4 @@ pub fn run(request: Request, printer: &Printer) -> Result<Ended> {
         .why("it was built without the feature `ostree`, for the initramfs")
         .next("use the mcd of the running system")
         .into())
-}
-
-/// Stands where the coordinator's branch calls the pipeline.
-#[cfg(feature = "ostree")]
-fn not_wired(verb: &str) -> anyhow::Error {
-    crate::error::Fault::failed(format!("mcd {verb} is not wired on this branch")).into()
 }

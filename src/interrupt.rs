@@ -95,6 +95,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_real_signal_is_heard() {
+        let interrupt = Interrupt::listen().unwrap();
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM).unwrap();
+        let patience = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while !interrupt.token().is_cancelled() {
+            assert!(std::time::Instant::now() < patience, "the signal never came");
+            std::thread::yield_now();
+        }
+        assert_eq!(interrupt.signal(), Some(15));
+    }
+
+    #[test]
     fn a_failure_after_a_signal_is_the_signal() {
         let interrupt = Interrupt::silent();
         let failure = || Err::<(), _>(anyhow::anyhow!("skopeo died"));

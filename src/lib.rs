@@ -18,5 +18,7 @@ pub mod interrupt;
 pub mod logging;
 pub mod model;
 pub mod options;
+#[cfg(feature = "ostree")]
+pub mod pipeline;
 pub mod plan;
 pub mod ui;

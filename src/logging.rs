@@ -10,6 +10,7 @@ use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::error::{ExitKind, Fault};
+use crate::model::status::DeploymentName;
 
 /// A new deployment was committed: the next boot starts it.
 pub const MESSAGE_COMMITTED: &str = "b74f1dd08d3f4fd68104f261b968ba6e";
@@ -36,6 +37,21 @@ pub fn start(verbosity: u8) {
     let stderr =
         tracing_subscriber::fmt::layer().with_writer(std::io::stderr).without_time().with_filter(filter);
     registry.with(stderr).init();
+}
+
+/// Tells operators what the next boot starts, after a change or (`rolled_back`) after going back.
+pub fn committed(image: &str, deployment: &DeploymentName, rolled_back: bool) {
+    let deployment = deployment.to_string();
+    if rolled_back {
+        tracing::info!(
+            MESSAGE_ID = MESSAGE_ROLLED_BACK,
+            image,
+            deployment,
+            "The next boot goes back to {image}"
+        );
+    } else {
+        tracing::info!(MESSAGE_ID = MESSAGE_COMMITTED, image, deployment, "The next boot starts {image}");
+    }
 }
 
 /// Tells operators of a failure that they must act on. The person at the terminal is told elsewhere,

@@ -1,13 +1,202 @@
-//! `mcd pivot`.
+//! `mcd pivot`: an image on the command line, the request files of the old host API, or a change
+//! that was prepared before.
 
 use anyhow::Result;
+use serde::Serialize;
 
-use super::Ended;
-use crate::options::PivotOptions;
+use super::{Ended, open, pull};
+use crate::error::Fault;
+use crate::host::{Host, HostRequest, reboot};
+use crate::interrupt::Interrupt;
+use crate::model::boots::RequestOutcome;
+use crate::model::event::{Event, EventSink};
+use crate::model::status::DeploymentName;
+use crate::options::{Asked, PivotOptions, Reboot};
+use crate::pipeline::{self, Outcome, PivotRequest, Session, Until};
+use crate::plan::{Plan, short_name};
 use crate::ui::Printer;
 
-// WIRE: let session = Session::open(&options.target, progress)?; Interrupt::listen()?;
-//       interrupt.explain(pipeline::pivot(&mut session, request))
-pub(super) fn run(_options: PivotOptions, _printer: &Printer) -> Result<Ended> {
-    Err(super::not_wired("pivot"))
+/// The last JSON line.
+#[derive(Debug, Default, Serialize)]
+struct Line {
+    outcome: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deployment: Option<DeploymentName>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    staged: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plan: Option<Plan>,
+}
+
+pub(super) fn run(options: PivotOptions, printer: &Printer) -> Result<Ended> {
+    let host = open::host(&options.target)?;
+    let progress = printer.progress("pivot");
+    let interrupt = Interrupt::listen()?;
+    let request = host_request(&options, &host, progress.as_ref())?;
+    if let Some(request) = &request
+        && !options.force
+        && set_aside(&options, &host, request, progress.as_ref())?
+    {
+        progress.end(&Line { outcome: "set-aside", ..Line::default() }, String::new);
+        return Ok(Ended::Done);
+    }
+    let wants_reboot = host.is_booted()
+        && !options.dry_run
+        && (options.reboot != Reboot::Never || request.as_ref().is_some_and(|request| request.reboot));
+    let session = Session::new(host, progress.clone(), interrupt.clone())?;
+    let outcome = interrupt
+        .explain(change(&session, &options, request.as_ref(), wants_reboot))
+        .inspect_err(|_| progress.finish())?;
+    if let Some(request) = &request
+        && matches!(outcome, Outcome::NothingToDo(_))
+        && is_running(&session.host)?
+    {
+        session.host.lock(open::wait(&options.target, progress.as_ref()))?.clear_request(request)?;
+        progress.event(Event::Note { message: "the request is fulfilled; its files are removed".to_owned() });
+    }
+    let (line, text) = describe(&outcome);
+    progress.end(&line, || text);
+    if wants_reboot && reboots(&outcome) && !is_running(&session.host)? {
+        reboot::ask(options.force, progress.as_ref())?;
+    }
+    let unchanged = matches!(outcome, Outcome::NothingToDo(_)) && options.unchanged_exit_77;
+    Ok(if unchanged { Ended::Unchanged } else { Ended::Done })
+}
+
+/// The request files, where the command line names neither an image nor arguments.
+fn host_request(options: &PivotOptions, host: &Host, sink: &dyn EventSink) -> Result<Option<HostRequest>> {
+    if options.asked != Asked::HostApi || !options.kargs.is_empty() {
+        return Ok(None);
+    }
+    let Some(request) = host.request()? else {
+        let fault = Fault::usage("no image is named");
+        return Err(if host.is_booted() {
+            fault.why("/etc/pivot/image-pullspec and /etc/pivot/kernel-args are not there either")
+        } else {
+            fault.why("the request files in /etc/pivot are read only on the running host")
+        }
+        .next("name one: `mcd pivot host/name:tag`")
+        .into());
+    };
+    for message in &request.warnings {
+        sink.event(Event::Warning { message: message.clone() });
+    }
+    Ok(Some(request))
+}
+
+/// A request that was carried out or rolled back before, met again in an older `/etc`, is not run
+/// again: it is renamed, unless the host is what it asks for. Tells whether it was.
+fn set_aside(
+    options: &PivotOptions,
+    host: &Host,
+    request: &HostRequest,
+    sink: &dyn EventSink,
+) -> Result<bool> {
+    let Some(known) = &request.known else { return Ok(false) };
+    if options.dry_run || pipeline::is_fulfilled(&host.status()?, request) {
+        return Ok(false);
+    }
+    let names = host.lock(open::wait(&options.target, sink))?.set_request_aside()?;
+    sink.event(Event::Warning {
+        message: format!(
+            "the request in /etc/pivot was {} before and is not run again; it is renamed to {}; `mcd pivot --force` \
+             with the files in place, or `mcd pivot IMAGE`, runs it",
+            outcome_of(known),
+            names.join(" and ")
+        ),
+    });
+    Ok(true)
+}
+
+fn outcome_of(known: &RequestOutcome) -> &'static str {
+    match known {
+        RequestOutcome::CarriedOut => "carried out",
+        RequestOutcome::RolledBack => "rolled back",
+        RequestOutcome::Other(_) => "dealt with by a newer mcd",
+    }
+}
+
+fn change(
+    session: &Session,
+    options: &PivotOptions,
+    request: Option<&HostRequest>,
+    wants_reboot: bool,
+) -> Result<Outcome> {
+    if let Some(request) = request
+        && let Some(outcome) = pipeline::fulfilled(&session.host, request)?
+    {
+        return Ok(outcome);
+    }
+    let image = match &options.asked {
+        Asked::Resume(id) => return pipeline::resume(session, id.as_deref(), options.target.wait),
+        Asked::Image(image) => Some(image.clone()),
+        Asked::HostApi => request.and_then(|request| request.image.clone()),
+    };
+    pipeline::pivot(
+        session,
+        &PivotRequest {
+            image,
+            kargs: request.map_or(&options.kargs, |request| &request.kargs).clone(),
+            until: match options {
+                PivotOptions { dry_run: true, .. } => Until::Planned,
+                PivotOptions { until_prepared: true, .. } => Until::Prepared,
+                _ => Until::Committed,
+            },
+            reboot: wants_reboot,
+            wait: options.target.wait,
+            pull: pull::settings(options.fetch.clone()),
+            request_digest: request.and_then(|request| request.digest.clone()),
+            who: open::who("pivot"),
+        },
+    )
+}
+
+/// Whether the next boot starts what runs now.
+fn is_running(host: &Host) -> Result<bool> {
+    Ok(host.status()?.next_boot().is_none_or(|next| next.booted))
+}
+
+/// Whether an outcome is one that a wanted reboot completes. What was staged before counts: the
+/// caller asked for a machine that runs the image, not for work.
+fn reboots(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::NothingToDo(_) | Outcome::Committed { .. })
+}
+
+fn describe(outcome: &Outcome) -> (Line, String) {
+    match outcome {
+        Outcome::NothingToDo(name) => (
+            Line { outcome: "nothing-to-do", deployment: Some(name.clone()), ..Line::default() },
+            format!("nothing to do: the next boot starts {}, which is just that\n", short_name(name)),
+        ),
+        Outcome::Planned(plan) => {
+            (Line { outcome: "planned", plan: Some(plan.clone()), ..Line::default() }, plan.to_string())
+        }
+        Outcome::Prepared(intent) => (
+            Line { outcome: "prepared", id: Some(intent.id.clone()), ..Line::default() },
+            format!("prepared: `mcd pivot --resume={}` switches to it, without network\n", intent.id),
+        ),
+        Outcome::Committed { name, staged } => {
+            let line = Line {
+                outcome: "committed",
+                deployment: Some(name.clone()),
+                staged: Some(*staged),
+                ..Line::default()
+            };
+            let text = if *staged {
+                format!(
+                    "staged {}: it is finalised at shutdown, and the next boot starts it\n",
+                    short_name(name)
+                )
+            } else {
+                format!("deployed {}: the next boot starts it\n", short_name(name))
+            };
+            (line, text)
+        }
+        Outcome::ReturnedToBooted(name) => (
+            Line { outcome: "returned-to-booted", deployment: Some(name.clone()), ..Line::default() },
+            format!("the next boot starts {} again, which runs now\n", short_name(name)),
+        ),
+    }
 }

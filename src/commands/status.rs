@@ -2,11 +2,11 @@
 
 use anyhow::Result;
 
-use super::Ended;
+use super::{Ended, open};
 use crate::options::Target;
 use crate::ui::Printer;
 
-// WIRE: printer.status(&Host::open(target.sysroot.as_deref())?.status()?); Ok(Ended::Done)
-pub(super) fn run(_target: Target, _printer: &Printer) -> Result<Ended> {
-    Err(super::not_wired("status"))
+pub(super) fn run(target: Target, printer: &Printer) -> Result<Ended> {
+    printer.status(&open::host(&target)?.status()?);
+    Ok(Ended::Done)
 }

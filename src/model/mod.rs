@@ -1,5 +1,6 @@
 //! Nouns without effects: parsed, validated, printable.
 
+pub mod boot_order;
 pub mod boots;
 pub mod digest;
 pub mod event;

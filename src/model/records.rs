@@ -42,10 +42,12 @@ pub struct Intent {
     pub id: String,
     /// How far it is.
     pub state: IntentState,
-    /// The image as it was asked for.
-    pub asked: OsImage,
-    /// The manifest that was imported.
-    pub digest: Digest,
+    /// The image as it was asked for; none where only kernel arguments change.
+    #[serde(default)]
+    pub asked: Option<OsImage>,
+    /// The manifest that was imported; none where the origin names no image.
+    #[serde(default)]
+    pub digest: Option<Digest>,
     /// The digest that was asked for, where it is another: that of an index.
     #[serde(default)]
     pub asked_digest: Option<Digest>,
@@ -162,22 +164,19 @@ impl Intent {
     pub fn parse(bytes: &[u8]) -> Result<Self, Fault> {
         let json = &mut serde_json::Deserializer::from_slice(bytes);
         let refuse = |why: String| {
-            Fault::failed(format!(
-                "the intent cannot be read (/var/{DIRECTORY}/{INTENT})"
-            ))
-            .why(why)
-            .next("if no change should be under way, drop it: mcd cancel")
+            Fault::failed(format!("the intent cannot be read (/var/{DIRECTORY}/{INTENT})"))
+                .why(why)
+                .next("if no change should be under way, drop it: mcd cancel")
         };
-        let intent = serde_path_to_error::deserialize(&mut *json)
-            .map_err(|error| refuse(error.to_string()))?;
+        let intent =
+            serde_path_to_error::deserialize(&mut *json).map_err(|error| refuse(error.to_string()))?;
         json.end().map_err(|error| refuse(error.to_string()))?;
         Ok(intent)
     }
 
     /// The bytes to be written: JSON for people too, with an end of line.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes =
-            serde_json::to_vec_pretty(self).expect("texts and numbers always make JSON");
+        let mut bytes = serde_json::to_vec_pretty(self).expect("texts and numbers always make JSON");
         bytes.push(b'\n');
         bytes
     }
@@ -189,18 +188,13 @@ impl Intent {
 
     /// Whether it brings what this digest asks for.
     pub fn has_digest(&self, digest: &Digest) -> bool {
-        self.digest == *digest || self.asked_digest.as_ref() == Some(digest)
+        [&self.digest, &self.asked_digest].into_iter().flatten().any(|own| own == digest)
     }
 }
 
 impl HistoryEntry {
     /// An entry without a cause.
-    pub fn new(
-        id: impl Into<String>,
-        to: impl Into<String>,
-        outcome: HistoryOutcome,
-        when: i64,
-    ) -> Self {
+    pub fn new(id: impl Into<String>, to: impl Into<String>, outcome: HistoryOutcome, when: i64) -> Self {
         Self {
             version: RECORD_VERSION,
             id: id.into(),
@@ -231,12 +225,7 @@ impl History {
 
     /// Adds the newest entry; long texts are cut, the oldest entries go.
     pub fn push(&mut self, mut entry: HistoryEntry) {
-        let texts = [
-            Some(&mut entry.who),
-            entry.from.as_mut(),
-            Some(&mut entry.to),
-            entry.why.as_mut(),
-        ];
+        let texts = [Some(&mut entry.who), entry.from.as_mut(), Some(&mut entry.to), entry.why.as_mut()];
         for text in texts.into_iter().flatten() {
             if let Some((end, _)) = text.char_indices().nth(TEXT_LENGTH_MAX) {
                 text.truncate(end);
@@ -248,9 +237,7 @@ impl History {
 
     /// The file's text: one line of JSON for each entry.
     pub fn to_text(&self) -> String {
-        let line = |entry| {
-            serde_json::to_string(entry).expect("texts and numbers always make JSON") + "\n"
-        };
+        let line = |entry| serde_json::to_string(entry).expect("texts and numbers always make JSON") + "\n";
         self.entries.iter().map(line).collect()
     }
 

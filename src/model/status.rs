@@ -64,10 +64,10 @@ pub struct DeploymentStatus {
 pub struct PreparedStatus {
     /// The id that `--resume=ID` takes.
     pub id: String,
-    /// The image.
-    pub image: OsImage,
+    /// The image; none where only kernel arguments change.
+    pub image: Option<OsImage>,
     /// Its manifest.
-    pub digest: Digest,
+    pub digest: Option<Digest>,
     /// Kernel arguments it will boot with.
     pub kernel_arguments: String,
     /// Whether the switch was asked for already (then it waits for the shutdown, or was lost).
@@ -125,7 +125,8 @@ impl std::str::FromStr for DeploymentName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let refuse = || format!("deployment '{text}': expected CHECKSUM.SERIAL, 64 hex digits, a dot and a number");
+        let refuse =
+            || format!("deployment '{text}': expected CHECKSUM.SERIAL, 64 hex digits, a dot and a number");
         let (checksum, serial) = text.split_once('.').ok_or_else(refuse)?;
         if checksum.len() != 64 || !checksum.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
             return Err(refuse());

@@ -1,26 +1,26 @@
 //! From a reference to an image commit in the repo: policy, resolve, first preflight gate, import.
 //! Holds no host lock.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Result;
-use camino::Utf8PathBuf;
 use fn_error_context::context;
 
 use super::Session;
 use crate::error::Fault;
 use crate::host::pull::{self, Access, PullOptions, PullPlan, PulledImage, Resolved};
 use crate::host::trust::{self, Trust};
-use crate::model::event::Event;
 use crate::model::digest::Digest;
+use crate::model::event::Event;
 use crate::model::image_ref::{OsImage, Verification};
-use crate::plan::{Step, preflight};
+use crate::plan::{Plan, Step, preflight};
 
 /// How to fetch.
 #[derive(Debug, Clone, Default)]
 pub struct PullSettings {
     /// Credentials file; none: the usual places.
-    pub authfile: Option<Utf8PathBuf>,
+    pub authfile: Option<PathBuf>,
     /// Accept any certificate, and plain HTTP. For tests.
     pub insecure_skip_tls_verification: bool,
     /// Idle I/O and CPU priority.
@@ -59,7 +59,7 @@ pub struct Fetch {
 #[derive(Debug, Clone)]
 pub(super) enum Source {
     /// The repo has it.
-    Present(OsImage, PulledImage),
+    Present(PulledImage),
     /// It must be fetched.
     Fetch(Box<Fetch>),
 }
@@ -67,14 +67,14 @@ pub(super) enum Source {
 impl Source {
     pub(super) fn digest(&self) -> &Digest {
         match self {
-            Self::Present(_, pulled) => &pulled.digest,
+            Self::Present(pulled) => &pulled.digest,
             Self::Fetch(fetch) => &fetch.resolved.digest,
         }
     }
 
     pub(super) fn checks(&self) -> &[preflight::Check] {
         match self {
-            Self::Present(..) => &[],
+            Self::Present(_) => &[],
             Self::Fetch(fetch) => &fetch.checks,
         }
     }
@@ -82,15 +82,8 @@ impl Source {
     /// The plan's step for it; nothing where nothing is fetched.
     pub(super) fn step(&self) -> Option<Step> {
         match self {
-            Self::Present(..) => None,
-            Self::Fetch(fetch) => Some(Step::Pull {
-                image: fetch.image.clone(),
-                digest: fetch.resolved.digest.clone(),
-                fetch_bytes: fetch.layers.fetch_bytes(),
-                fetch_layers: fetch.layers.fetch_layers(),
-                reuse_bytes: fetch.layers.reuse_bytes(),
-                reuse_layers: fetch.layers.reuse_layers(),
-            }),
+            Self::Present(_) => None,
+            Self::Fetch(fetch) => Some(fetch.step()),
         }
     }
 }
@@ -104,7 +97,7 @@ pub(super) fn find(session: &Session, image: &OsImage, settings: &PullSettings) 
     if image.image.digest.is_some()
         && let Some(pulled) = &pulled
     {
-        return Ok(Source::Present(image.clone(), pulled.clone()));
+        return Ok(Source::Present(pulled.clone()));
     }
     match look_up(session, image, settings, grant, pulled.is_some()) {
         Ok(fetch) => Ok(Source::Fetch(Box::new(fetch))),
@@ -116,7 +109,7 @@ pub(super) fn find(session: &Session, image: &OsImage, settings: &PullSettings) 
                         pulled.digest.short()
                     ),
                 });
-                Ok(Source::Present(image.clone(), pulled))
+                Ok(Source::Present(pulled))
             }
             None => Err(error),
         },
@@ -127,7 +120,7 @@ pub(super) fn find(session: &Session, image: &OsImage, settings: &PullSettings) 
 /// Makes sure that the repo has it.
 pub(super) fn obtain(session: &Session, source: Source) -> Result<PulledImage> {
     match source {
-        Source::Present(_, pulled) => Ok(pulled),
+        Source::Present(pulled) => Ok(pulled),
         Source::Fetch(fetch) => {
             fetch.refuse_failed_checks()?;
             import(session, *fetch)
@@ -151,7 +144,13 @@ pub fn pull(session: &Session, image: &OsImage, settings: &PullSettings, dry_run
 /// Resolves a reference and says what fetching it means. Policy is asked first: a rejected image
 /// causes no network traffic.
 #[context("Looking up {image}")]
-fn look_up(session: &Session, image: &OsImage, settings: &PullSettings, grant: Grant, is_quick: bool) -> Result<Fetch> {
+fn look_up(
+    session: &Session,
+    image: &OsImage,
+    settings: &PullSettings,
+    grant: Grant,
+    is_quick: bool,
+) -> Result<Fetch> {
     let mut options = PullOptions {
         access: grant.access.clone(),
         background: settings.background,
@@ -197,14 +196,15 @@ impl Grant {
             Some(policy) => pull::is_verified_under(repo, policy, &pulled.digest),
             None => true,
         };
-        by_policy && self.remote.as_ref().is_none_or(|remote| pull::is_signed_for_remote(repo, pulled, remote))
+        by_policy
+            && self.remote.as_ref().is_none_or(|remote| pull::is_signed_for_remote(repo, pulled, remote))
     }
 }
 
 fn grant_access(session: &Session, image: &OsImage, settings: &PullSettings) -> Result<Grant> {
     let root = session.host.running_root()?;
     let policy = trust::Policy::load(&root)?;
-    let requirement = policy.requirement(&image.image);
+    let requirement = policy.requirement(&image.image)?;
     let trust = trust::decide(image, &requirement, trust::skopeo::probe()?.enforces_policy())?;
     let credentials = trust::Credentials::find(settings.authfile.as_deref(), &root, session.sink.as_ref())?;
     Ok(Grant {
@@ -222,6 +222,22 @@ fn grant_access(session: &Session, image: &OsImage, settings: &PullSettings) -> 
 }
 
 impl Fetch {
+    /// What a dry run of a pull shows.
+    pub fn plan(&self) -> Plan {
+        Plan { steps: vec![self.step()], checks: self.checks.clone() }
+    }
+
+    fn step(&self) -> Step {
+        Step::Pull {
+            image: self.image.clone(),
+            digest: self.resolved.digest.clone(),
+            fetch_bytes: self.layers.bytes_to_fetch(),
+            fetch_layers: self.layers.fetch_layers(),
+            reuse_bytes: self.layers.bytes_present(),
+            reuse_layers: self.layers.layers.len() - self.layers.fetch_layers(),
+        }
+    }
+
     /// The first failed check as an error with its numbers.
     pub(super) fn refuse_failed_checks(&self) -> Result<()> {
         refuse_failed(&self.image.to_string(), &self.checks)
@@ -242,14 +258,16 @@ pub(super) fn refuse_failed(subject: &str, checks: &[preflight::Check]) -> Resul
 /// Fetches what is missing, and notes the proof where one was asked for.
 fn import(session: &Session, fetch: Fetch) -> Result<PulledImage> {
     let repo = session.host.repo()?;
-    session.sink.event(Event::Step { what: format!("importing {} ({})", fetch.image, fetch.resolved.digest.short()) });
+    session.sink.event(Event::Step {
+        what: format!("importing {} ({})", fetch.image, fetch.resolved.digest.short()),
+    });
     let pulled = session.block_on(pull::import(
         &repo,
         &fetch.image,
         fetch.resolved,
         &fetch.options,
         Arc::clone(&session.sink),
-        session.cancel.clone(),
+        session.interrupt.token(),
     ))?;
     if let Some(policy) = &fetch.grant.demanded_by {
         pull::note_verified(&repo, policy, &pulled)?;

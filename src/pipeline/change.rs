@@ -4,14 +4,14 @@ use anyhow::Result;
 use fn_error_context::context;
 
 use super::Session;
-use super::acquire::{self, Fetch, PullSettings, Source};
+use super::acquire::{self, PullSettings, Source};
 use crate::error::Fault;
-use crate::host::{DeployRequest, HostLocked, Wait};
+use crate::host::{DeployRequest, HostLocked, Wait, history_entry, now};
 use crate::model::digest::Digest;
 use crate::model::event::Event;
 use crate::model::image_ref::OsImage;
 use crate::model::kargs::{KargEdit, KernelArguments};
-use crate::model::records::{HistoryEntry, Intent, IntentState, Outcome as HistoryOutcome};
+use crate::model::records::{HistoryOutcome, Intent, IntentState, RECORD_VERSION};
 use crate::model::status::{DeploymentName, HostStatus};
 use crate::plan::{self, Decision, Deploy, Desired, Plan, Step, preflight};
 
@@ -129,11 +129,12 @@ pub fn resume(session: &Session, id: Option<&str>, may_wait: bool) -> Result<Out
 }
 
 fn refuse_superseded(intent: &Intent, host: &HostStatus) -> Result<()> {
-    if host.next_boot().map(|next| &next.name) == Some(&intent.base) {
+    if host.next_boot().map(|next| &next.name) == intent.base.as_ref() {
         return Ok(());
     }
+    let base = intent.base.as_ref().map_or_else(|| "unknown".to_owned(), plan::short_name);
     Err(Fault::refused(format!("change {} was prepared for another host state", intent.id))
-        .why(format!("it was compared with deployment {}, which the next boot no longer starts", plan::short_name(&intent.base)))
+        .why(format!("it was compared with deployment {base}, which the next boot no longer starts"))
         .next("ask again: `mcd pivot IMAGE`; what was fetched is still there")
         .into())
 }
@@ -170,7 +171,13 @@ fn announce(session: &Session, plan: &Plan) {
 }
 
 /// What a decision means in steps, for the plan that people see.
-fn describe(session: &Session, decision: &Decision, host: &HostStatus, source: Option<&Source>, reboot: bool) -> Result<Plan> {
+fn describe(
+    session: &Session,
+    decision: &Decision,
+    host: &HostStatus,
+    source: Option<&Source>,
+    reboot: bool,
+) -> Result<Plan> {
     let mut plan = Plan { steps: Vec::new(), checks: Vec::new() };
     match decision {
         Decision::NothingToDo | Decision::Resolve => return Ok(plan),
@@ -192,7 +199,8 @@ fn describe(session: &Session, decision: &Decision, host: &HostStatus, source: O
 }
 
 fn deploy_step(session: &Session, deploy: &Deploy, host: &HostStatus) -> Result<Step> {
-    let before = host.next_boot().map(|next| KernelArguments::parse(&next.kernel_arguments)).unwrap_or_default();
+    let before =
+        host.next_boot().map(|next| KernelArguments::parse(&next.kernel_arguments)).unwrap_or_default();
     Ok(Step::Deploy {
         image: deploy.image.clone(),
         kernel_arguments: deploy.kernel_arguments.to_string(),
@@ -204,7 +212,12 @@ fn deploy_step(session: &Session, deploy: &Deploy, host: &HostStatus) -> Result<
 }
 
 /// Import, second gate, prepare, and commit if that is asked for.
-fn carry_out(session: &Session, request: &PivotRequest, deploy: Deploy, source: Option<Source>) -> Result<Outcome> {
+fn carry_out(
+    session: &Session,
+    request: &PivotRequest,
+    deploy: Deploy,
+    source: Option<Source>,
+) -> Result<Outcome> {
     let pulled = source.map(|source| acquire::obtain(session, source)).transpose()?;
     session.stop_if_asked()?;
     let (commit_id, digest, asked_digest) = match pulled {
@@ -213,24 +226,29 @@ fn carry_out(session: &Session, request: &PivotRequest, deploy: Deploy, source: 
     };
     check_before_commit(session, &commit_id)?;
     let locked = session.host.lock(wait(session, request.wait))?;
-    let now = locked.status()?;
-    if now.next_boot().map(|next| &next.name) != Some(&deploy.base) {
+    let present = locked.status()?;
+    if present.next_boot().map(|next| &next.name) != Some(&deploy.base) {
         return Err(Fault::failed("the host changed while the image was fetched")
             .why("another tool made or dropped a deployment")
             .next("run the same command again: nothing is fetched twice")
             .into());
     }
     let intent = Intent {
+        version: RECORD_VERSION,
+        id: locked.new_id(),
+        state: IntentState::Prepared,
         asked: deploy.image,
         digest,
         asked_digest,
+        image_commit: commit_id.clone(),
         commit: commit_id,
         kernel_arguments: deploy.kernel_arguments.to_string(),
-        base: deploy.base,
+        base: Some(deploy.base),
         request_digest: request.request_digest.clone(),
         reboot: request.reboot,
         who: request.who.clone(),
-        ..Intent::new(locked.new_id(), crate::host::now())
+        when: now(),
+        extra: serde_json::Map::new(),
     };
     locked.prepare(&intent)?;
     if request.until == Until::Prepared {
@@ -244,7 +262,8 @@ fn carry_out(session: &Session, request: &PivotRequest, deploy: Deploy, source: 
 fn check_before_commit(session: &Session, commit: &str) -> Result<()> {
     let host = &session.host;
     host.refuse_unbootable(commit)?;
-    let checks = preflight::before_commit(host.kernel_pair(commit)?, host.tree_size(commit)?, host.observe_space()?);
+    let checks =
+        preflight::before_commit(host.kernel_pair(commit)?, host.tree_size(commit)?, host.observe_space()?);
     acquire::refuse_failed("the deployment", &checks)?;
     host.refuse_etc_conflicts(commit)
 }
@@ -257,13 +276,21 @@ fn commit(session: &Session, locked: &HostLocked<'_>, mut intent: Intent) -> Res
     session.sink.event(Event::Step { what: "switching the next boot".to_owned() });
     match locked.deploy(&DeployRequest::from(&intent)) {
         Ok(deployed) => {
-            locked.note_committed(&intent, &deployed)?;
+            locked.append_history(history_entry(&intent, HistoryOutcome::Committed, None))?;
+            if !deployed.staged {
+                // Switched: there is nothing left that a power cut could undo.
+                locked.clear_intent()?;
+            }
             Ok(Outcome::Committed { name: deployed.name, staged: deployed.staged })
         }
         Err(error) => {
             intent.state = IntentState::Prepared;
             locked.write_intent(&intent)?;
-            locked.append_history(&HistoryEntry::of(&intent, HistoryOutcome::Failed, Some(format!("{error:#}"))))?;
+            locked.append_history(history_entry(
+                &intent,
+                HistoryOutcome::Failed,
+                Some(format!("{error:#}")),
+            ))?;
             Err(error)
         }
     }

@@ -6,9 +6,11 @@
 
 mod acquire;
 mod change;
+mod request;
 
 pub use acquire::{PullSettings, Pulled, pull};
 pub use change::{Outcome, PivotRequest, Until, pivot, resume};
+pub use request::{fulfilled, is_fulfilled};
 
 use std::future::Future;
 use std::sync::Arc;

@@ -35,7 +35,10 @@ impl Bars {
                 let bar = self.all.add(ProgressBar::new(*size).with_style(style));
                 bar.set_prefix(digest.short().to_owned());
                 bar.set_message(clean(title));
-                self.running.insert(digest.clone(), bar);
+                // A layer that is read again after a failure: its bar starts over.
+                if let Some(before) = self.running.insert(digest.clone(), bar) {
+                    self.all.remove(&before);
+                }
             }
             Event::LayerProgress { digest, bytes } => {
                 if let Some(bar) = self.running.get(digest) {

@@ -84,7 +84,8 @@ impl Progress {
         }
     }
 
-    /// Finishes, and says how the verb ended: `text` for people, the value as the last JSON line.
+    /// Finishes, and says how the verb ended: `text` for people, or the fields of `outcome` (a
+    /// struct, never a bare value) as the last JSON line.
     pub fn end(&self, outcome: &impl Serialize, text: impl FnOnce() -> String) {
         self.finish();
         if matches!(*self.lock(), Manner::Json) {

@@ -57,8 +57,8 @@ pub(crate) fn prepared_with_notices() -> HostStatus {
     booted.other_origin = Some("debian/12/x86_64".to_owned());
     let prepared = PreparedStatus {
         id: "7be1d0".to_owned(),
-        image: image("ostree-unverified-registry:registry.example/os:13"),
-        digest: Digest::of(b"13"),
+        image: Some(image("ostree-unverified-registry:registry.example/os:13")),
+        digest: Some(Digest::of(b"13")),
         kernel_arguments: "root=LABEL=root rw".to_owned(),
         committed: false,
     };

@@ -81,9 +81,15 @@ fn states(deployment: &DeploymentStatus) -> Vec<String> {
 
 fn render_prepared(prepared: &PreparedStatus) -> String {
     let head = if prepared.committed { "Committed, waits for the shutdown" } else { "Prepared" };
-    let mut text = format!("{head}: {}\n", clean(&prepared.image.to_string()).bold());
+    let what = match &prepared.image {
+        Some(image) => clean(&image.to_string()),
+        None => "other kernel arguments".to_owned(),
+    };
+    let mut text = format!("{head}: {}\n", what.bold());
     let mut field = |name: &str, value: &str| text.push_str(&format!("    {name:NAMES$} {value}\n"));
-    field("Digest", prepared.digest.as_str());
+    if let Some(digest) = &prepared.digest {
+        field("Digest", digest.as_str());
+    }
     field("Arguments", &clean(&prepared.kernel_arguments));
     field("Id", &clean(&prepared.id));
     if !prepared.committed {

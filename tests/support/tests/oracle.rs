@@ -184,3 +184,27 @@ fn root_a_layer_reads_as_the_oracle_writes_it() {
     }
     assert_eq!(seen.len(), wanted.len());
 }
+
+#[test]
+fn root_a_legacy_image_holds_a_sound_repo() {
+    let (scratch, repo) = source();
+    let image = Image::legacy(&repo, &["fixture/1", "fixture/2"]).unwrap();
+    let written = image.write(&scratch.path().join("oci"), "legacy").unwrap();
+    let root = scratch.path().join("root");
+    std::fs::create_dir(&root).unwrap();
+    let blob = written.dir.join("blobs").join(written.layers[0].digest.replace(':', "/"));
+    run(Path::new("tar"), &["-xzf", blob.to_str().unwrap(), "-C", root.to_str().unwrap()]).unwrap();
+    let unpacked = format!("--repo={}", root.join("srv/repo").display());
+    run(Path::new("ostree"), &["fsck", "--quiet", &unpacked]).unwrap();
+    let refs = run(Path::new("ostree"), &["refs", &unpacked]).unwrap();
+    assert_eq!(refs.lines().count(), 2, "{refs}");
+    let config: serde_json::Value = {
+        let read = |digest: &str| -> serde_json::Value {
+            let path = written.dir.join("blobs").join(digest.replace(':', "/"));
+            serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+        };
+        read(read(&written.digest)["config"]["digest"].as_str().unwrap())
+    };
+    let commit = resolve(&repo, "fixture/1").unwrap();
+    assert_eq!(config["config"]["Labels"]["com.coreos.ostree-commit"], commit.as_str());
+}

@@ -1,0 +1,155 @@
+//! The boot file, `/ostree/mcd-boots` on the physical root: what the boot hook, the health checks and
+//! the request files must know of each change, also in an initramfs and on a full disk.
+//!
+//! It has its whole size from the start. A write goes to the slot that is not the newest valid one, so
+//! that a power cut leaves the other.
+
+use std::io::Write;
+
+use anyhow::{Context, Result};
+use cap_std_ext::cap_std::fs::{Dir, FileExt, OpenOptions, OpenOptionsExt};
+use fn_error_context::context;
+
+use super::durable;
+use super::host_lock::HostLocked;
+use super::now;
+use super::sysroot::Host;
+use crate::model::boots::{
+    BootEntry, BootFile, BootRecord, BootState, FILE_SIZE, RequestOutcome, RequestRecord,
+};
+use crate::model::digest::Digest;
+use crate::model::status::{DeploymentName, DeploymentStatus};
+
+const FOLDER: &str = "ostree";
+const FILE: &str = "mcd-boots";
+/// Links by UUID to all file systems' devices, kept by udev.
+const BY_UUID: &str = "/dev/disk/by-uuid";
+
+impl Host {
+    /// What the boot file says; nothing where there is none.
+    pub fn boots(&self) -> Result<BootRecord> {
+        Ok(self.boot_file()?.record)
+    }
+
+    pub(super) fn boot_file(&self) -> Result<BootFile> {
+        Ok(BootFile::decode(&read(self.root())?.unwrap_or_default()))
+    }
+
+    /// Whether a request was carried out or rolled back before.
+    pub fn known_request(&self, digest: &Digest) -> Result<Option<RequestOutcome>> {
+        Ok(self.boots()?.request(digest).map(|request| request.outcome.clone()))
+    }
+}
+
+impl HostLocked<'_> {
+    pub(super) fn boots(&self) -> Result<BootRecord> {
+        self.host().boots()
+    }
+
+    /// Changes the boot file. Durable when this returns.
+    #[context("Writing the boot file /{FOLDER}/{FILE}")]
+    pub(super) fn edit_boots(&self, edit: impl FnOnce(&mut BootRecord)) -> Result<()> {
+        let root = self.host().root();
+        let before = self.host().boot_file()?;
+        let mut record = before.record.clone();
+        edit(&mut record);
+        if let Some(uuid) = boot_uuid(root) {
+            record.boot_uuid = Some(uuid);
+        }
+        let write = before.encode_next(&record)?;
+        let file = match open(root)? {
+            Some(file) => file,
+            None => create(root)?,
+        };
+        file.write_all_at(&write.bytes, write.slot.offset())?;
+        Ok(file.sync_data()?)
+    }
+
+    /// A change is about to be deployed.
+    pub(super) fn note_change(&self, id: &str) -> Result<()> {
+        self.edit_boots(|boots| boots.note(BootEntry::new(id, None, BootState::Committed, now())))
+    }
+
+    /// A change has this deployment.
+    pub(super) fn note_deployment(&self, id: &str, name: &DeploymentName) -> Result<()> {
+        let entry = BootEntry::new(id, Some(name.clone()), BootState::Committed, now());
+        self.edit_boots(|boots| boots.note(entry))
+    }
+
+    /// What is gone back from, and the request that asked for it.
+    pub(super) fn note_rolled_back(
+        &self,
+        undone: &[&DeploymentStatus],
+        request: Option<&Digest>,
+    ) -> Result<()> {
+        self.edit_boots(|boots| {
+            for deployment in undone {
+                let name = Some(deployment.name.clone());
+                boots.note(BootEntry::new(entry_id(deployment), name, BootState::RolledBack, now()));
+            }
+            if let Some(digest) = request {
+                boots.note_request(RequestRecord::new(digest.clone(), RequestOutcome::RolledBack, now()));
+            }
+        })
+    }
+
+    /// A request was carried out: met again in an older `/etc`, it is not run again.
+    pub(super) fn note_carried_out(&self, request: &Digest) -> Result<()> {
+        let record = RequestRecord::new(request.clone(), RequestOutcome::CarriedOut, now());
+        self.edit_boots(|boots| boots.note_request(record))
+    }
+}
+
+/// The name of a deployment's entry: our id, or its own name if others made it.
+pub(super) fn entry_id(deployment: &DeploymentStatus) -> String {
+    deployment.id.clone().unwrap_or_else(|| deployment.name.to_string())
+}
+
+/// The entry of a deployment. An origin that another tool copied still has our id, so the name counts.
+pub(super) fn entry_of<'a>(boots: &'a BootRecord, deployment: &DeploymentStatus) -> Option<&'a BootEntry> {
+    let own = boots.entry(&entry_id(deployment));
+    own.filter(|entry| entry.deployment.as_ref().is_none_or(|name| *name == deployment.name))
+}
+
+fn read(root: &Dir) -> Result<Option<Vec<u8>>> {
+    durable::read(&root.open_dir(FOLDER)?, FILE).context("Reading the boot file")
+}
+
+fn open(root: &Dir) -> Result<Option<cap_std_ext::cap_std::fs::File>> {
+    match root.open_dir(FOLDER)?.open_with(FILE, OpenOptions::new().read(true).write(true)) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Makes the file with all its blocks, before it is of use to anybody.
+fn create(root: &Dir) -> Result<cap_std_ext::cap_std::fs::File> {
+    let folder = root.open_dir(FOLDER)?;
+    let temporary = format!("{FILE}.new");
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(true).mode(0o600);
+    let mut file = folder.open_with(&temporary, &options)?;
+    file.write_all(&[0; FILE_SIZE])?;
+    file.sync_all()?;
+    folder.rename(&temporary, &folder, FILE)?;
+    durable::sync_folder(&folder)?;
+    Ok(file)
+}
+
+/// The UUID of the file system of `/boot`, by which the boot hook finds it. Where udev knows none
+/// (a test sysroot, a file system without a device of its own), nothing.
+fn boot_uuid(root: &Dir) -> Option<String> {
+    use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+    let boot = rustix::fs::fstat(root.open_dir("boot").ok()?).ok()?;
+    let links =
+        rustix::fs::openat(CWD, BY_UUID, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .ok()?;
+    let entries = rustix::fs::Dir::read_from(&links).ok()?;
+    entries.flatten().find_map(|entry| {
+        let device = rustix::fs::statat(&links, entry.file_name(), AtFlags::empty()).ok()?;
+        let is_block =
+            rustix::fs::FileType::from_raw_mode(device.st_mode) == rustix::fs::FileType::BlockDevice;
+        (is_block && device.st_rdev == boot.st_dev).then(|| entry.file_name().to_string_lossy().into_owned())
+    })
+}

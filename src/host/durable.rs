@@ -1,0 +1,113 @@
+//! Replacing a record so that a power cut leaves either the old one or the new one.
+
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::Result;
+use cap_std_ext::cap_std::fs::{Dir, DirBuilder, DirBuilderExt, OpenOptions, OpenOptionsExt};
+use fn_error_context::context;
+
+/// Records hold image names and reasons: root's business only.
+const FILE_MODE: u32 = 0o600;
+/// The folder that records stand in.
+const FOLDER_MODE: u32 = 0o700;
+
+/// Writes `content` to `name` in `folder`, on disk when this returns.
+#[context("Writing {name}")]
+pub(crate) fn replace(folder: &Dir, name: &str, content: &[u8]) -> Result<()> {
+    // One writer: whoever writes a record holds the host lock, so the name needs no randomness, and
+    // what a crash left is replaced by the next write.
+    let temporary = format!(".{name}.new");
+    folder.remove_file_if_there(&temporary)?;
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(FILE_MODE);
+    let mut file = folder.open_with(&temporary, &options)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    folder.rename(&temporary, folder, name)?;
+    sync_folder(folder)
+}
+
+/// Removes `name` from `folder`, if it is there, on disk when this returns.
+#[context("Removing {name}")]
+pub(crate) fn remove(folder: &Dir, name: &str) -> Result<()> {
+    if folder.remove_file_if_there(name)? {
+        sync_folder(folder)?;
+    }
+    Ok(())
+}
+
+/// Opens the folder at `path`, made with mode 0700 if it is missing (parents with 0755).
+#[context("Making the folder {path}")]
+pub(crate) fn private_folder(root: &Dir, path: &str) -> Result<Dir> {
+    let path = Path::new(path);
+    if let Some(parent) = path.parent() {
+        root.create_dir_all(parent)?;
+    }
+    let mut builder = DirBuilder::new();
+    builder.mode(FOLDER_MODE);
+    match root.create_dir_with(path, &builder) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error.into()),
+        _ => {}
+    }
+    Ok(root.open_dir(path)?)
+}
+
+/// The content of `name` in `folder`, if it is there.
+#[context("Reading {name}")]
+pub(crate) fn read(folder: &Dir, name: &str) -> Result<Option<Vec<u8>>> {
+    match folder.read(name) {
+        Ok(content) => Ok(Some(content)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Makes the folder's entries durable.
+pub(crate) fn sync_folder(folder: &Dir) -> Result<()> {
+    Ok(rustix::fs::fsync(folder.open(".")?)?)
+}
+
+trait RemoveFile {
+    /// Whether there was one.
+    fn remove_file_if_there(&self, name: &str) -> std::io::Result<bool>;
+}
+
+impl RemoveFile for Dir {
+    fn remove_file_if_there(&self, name: &str) -> std::io::Result<bool> {
+        match self.remove_file(name) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cap_std_ext::cap_std::ambient_authority;
+    use cap_std_ext::cap_std::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn replaces_and_removes_privately() {
+        let scratch = tempfile::tempdir().unwrap();
+        let root = Dir::open_ambient_dir(scratch.path(), ambient_authority()).unwrap();
+        let folder = private_folder(&root, "var/lib/mcd").unwrap();
+        assert_eq!(root.metadata("var/lib/mcd").unwrap().permissions().mode() & 0o7777, 0o700);
+        assert_eq!(read(&folder, "intent.json").unwrap(), None);
+
+        folder.write(".intent.json.new", "half a record of a run that was cut").unwrap();
+        replace(&folder, "intent.json", b"one").unwrap();
+        replace(&folder, "intent.json", b"two").unwrap();
+        assert_eq!(read(&folder, "intent.json").unwrap().unwrap(), b"two");
+        assert_eq!(folder.metadata("intent.json").unwrap().permissions().mode() & 0o7777, 0o600);
+        assert_eq!(folder.entries().unwrap().count(), 1, "no temporary file stays");
+
+        remove(&folder, "intent.json").unwrap();
+        remove(&folder, "intent.json").unwrap();
+        assert_eq!(read(&folder, "intent.json").unwrap(), None);
+        private_folder(&root, "var/lib/mcd").unwrap();
+    }
+}

@@ -1,0 +1,147 @@
+//! Asking for a reboot: through logind, honouring its inhibitors.
+//!
+//! `systemctl reboot --force` is never used: it skips the service that finalises a staged deployment,
+//! and the update would silently not be there.
+
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use fn_error_context::context;
+use serde::Deserialize;
+
+use crate::error::Fault;
+use crate::model::event::{Event, EventSink};
+
+/// Exists while systemd is the init system, as `sd_booted(3)` tests it.
+const SYSTEMD_STAMP: &str = "/run/systemd/system";
+/// The operation that a blocker of a reboot names.
+const SHUTDOWN: &str = "shutdown";
+/// The mode of an inhibitor that refuses, as opposed to one that only delays.
+const BLOCK: &str = "block";
+
+/// Something that does not want the machine to go down now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inhibitor {
+    /// Who it is, in its own words.
+    pub who: String,
+    /// Its reason.
+    pub why: String,
+    /// The process that holds it.
+    pub pid: u32,
+}
+
+/// What `busctl --json=short call` prints: the call's out-arguments, here one array of
+/// `(what, who, why, mode, uid, pid)`.
+#[derive(Deserialize)]
+struct Reply {
+    data: Vec<Vec<(String, String, String, String, u32, u32)>>,
+}
+
+/// Asks logind for a reboot and returns: the machine goes down while the caller ends.
+///
+/// Blocked by an inhibitor, it is refused, naming who and why, unless `force` overrides them.
+pub fn ask(force: bool, sink: &dyn EventSink) -> Result<()> {
+    require_systemd()?;
+    let blockers = blockers()?;
+    if !blockers.is_empty() && !force {
+        return Err(refusal(&blockers).into());
+    }
+    for blocker in &blockers {
+        sink.event(Event::Warning { message: format!("overriding the inhibitor of {}", describe(blocker)) });
+    }
+    sink.event(Event::Note { message: "rebooting".to_owned() });
+    systemctl_reboot(force)
+}
+
+/// Who blocks a reboot now. Asked before a change too: a reboot that cannot be had is better known
+/// before the download than after it.
+#[context("Asking logind who blocks a reboot")]
+pub fn blockers() -> Result<Vec<Inhibitor>> {
+    const LIST: [&str; 6] = [
+        "--json=short",
+        "call",
+        "org.freedesktop.login1",
+        "/org/freedesktop/login1",
+        "org.freedesktop.login1.Manager",
+        "ListInhibitors",
+    ];
+    let output = Command::new("busctl").args(LIST).output().context("Starting busctl")?;
+    if !output.status.success() {
+        // Without logind there are no inhibitors: nothing can hold one.
+        let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        tracing::warn!(%message, "logind does not answer; no inhibitor can be honoured");
+        return Ok(Vec::new());
+    }
+    parse_blockers(&output.stdout)
+}
+
+fn parse_blockers(reply: &[u8]) -> Result<Vec<Inhibitor>> {
+    let reply: Reply = serde_json::from_slice(reply).context("Reading busctl's answer")?;
+    let blocks = |what: &str, mode: &str| mode == BLOCK && what.split(':').any(|one| one == SHUTDOWN);
+    let all = reply.data.into_iter().flatten();
+    Ok(all
+        .filter(|(what, _, _, mode, _, _)| blocks(what, mode))
+        .map(|(_, who, why, _, _, pid)| Inhibitor { who, why, pid })
+        .collect())
+}
+
+#[context("Asking for a reboot")]
+fn systemctl_reboot(force: bool) -> Result<()> {
+    let mut command = Command::new("systemctl");
+    command.arg("reboot");
+    if force {
+        command.arg("--ignore-inhibitors");
+    }
+    let output = command.output().context("Starting systemctl")?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(Fault::failed("the reboot was refused")
+        .why(format!("systemctl reboot: {message}"))
+        .next("reboot by hand (systemctl reboot): everything else is done")
+        .into())
+}
+
+fn require_systemd() -> Result<(), Fault> {
+    if rustix::fs::stat(SYSTEMD_STAMP).is_ok() {
+        return Ok(());
+    }
+    Err(Fault::failed("cannot ask for a reboot")
+        .why("systemd is not the running init system")
+        .next("reboot the machine by hand: everything else is done"))
+}
+
+fn refusal(blockers: &[Inhibitor]) -> Fault {
+    let who: Vec<String> = blockers.iter().map(describe).collect();
+    Fault::refused("the reboot is blocked")
+        .why(who.join("; "))
+        .next("reboot later (systemctl reboot), or override it with --force: everything else is done")
+}
+
+fn describe(blocker: &Inhibitor) -> String {
+    format!("{} (process {}): {}", blocker.who, blocker.pid, blocker.why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Printed by busctl of systemd 252 for two `systemd-inhibit` processes and logind's own delay.
+    const TWO: &str = r#"{"type":"a(ssssuu)","data":[[["shutdown:sleep","backup","saving the database","block",0,812],["sleep","NetworkManager","needs to turn off networks","delay",0,430],["shutdown","unattended-upgrades","stop ongoing upgrades","delay",0,455]]]}"#;
+
+    #[test]
+    fn only_a_block_on_shutdown_blocks() {
+        let found = parse_blockers(TWO.as_bytes()).unwrap();
+        assert_eq!(found, [Inhibitor { who: "backup".into(), why: "saving the database".into(), pid: 812 }]);
+        assert_eq!(parse_blockers(br#"{"type":"a(ssssuu)","data":[[]]}"#).unwrap(), []);
+        assert!(parse_blockers(b"nonsense").is_err());
+    }
+
+    #[test]
+    fn a_refusal_names_who_and_why() {
+        let fault = refusal(&parse_blockers(TWO.as_bytes()).unwrap());
+        assert_eq!(fault.to_string(), "the reboot is blocked: backup (process 812): saving the database");
+        assert!(fault.next.unwrap().contains("--force"));
+    }
+}

@@ -1,0 +1,160 @@
+//! The records of changes: what is under way (`intent.json`) and what was done (`history.jsonl`), in
+//! `/var/lib/mcd`, and the refs that keep the commits that they name.
+//!
+//! Both are replaced as a whole and durable before anything that they announce begins.
+
+use anyhow::{Context, Result};
+use cap_std_ext::cap_std::fs::Dir;
+use fn_error_context::context;
+use ostree::gio;
+
+use super::durable;
+use super::host_lock::HostLocked;
+use super::now;
+use super::sysroot::Host;
+use crate::model::digest::Digest;
+use crate::model::records::{DIRECTORY, HISTORY, History, HistoryEntry, HistoryOutcome, INTENT, Intent};
+use crate::model::repo_refs::OWN_PREFIX;
+
+impl Host {
+    /// The change that is under way.
+    pub fn intent(&self) -> Result<Option<Intent>> {
+        let Some(folder) = self.records()? else { return Ok(None) };
+        let Some(content) = durable::read(&folder, INTENT)? else { return Ok(None) };
+        Ok(Some(Intent::parse(&content)?))
+    }
+
+    /// What was done.
+    pub fn history(&self) -> Result<History> {
+        let Some(folder) = self.records()? else { return Ok(History::default()) };
+        read_history(&folder)
+    }
+
+    /// The folder of the records, if there is one.
+    fn records(&self) -> Result<Option<Dir>> {
+        let Some(var) = self.var()? else { return Ok(None) };
+        match var.open_dir(DIRECTORY) {
+            Ok(folder) => Ok(Some(folder)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("Opening /var/{DIRECTORY}")),
+        }
+    }
+}
+
+impl HostLocked<'_> {
+    /// An id for a new change: when it was asked for, and something that makes it the only one.
+    pub fn new_id(&self) -> String {
+        let now = jiff::Timestamp::now();
+        let seed = format!("{} {} {}", now.as_nanosecond(), std::process::id(), self.host().path());
+        let unique = Digest::of(seed.as_bytes());
+        format!("{}-{}", now.strftime("%Y%m%d-%H%M%S"), &unique.hex()[..6])
+    }
+
+    /// Records a change as prepared: its commit is kept, and it is the one that is under way. What
+    /// was under way before is superseded.
+    #[context("Recording the prepared change {}", intent.id)]
+    pub fn prepare(&self, intent: &Intent) -> Result<()> {
+        let before = self.host().intent()?;
+        // The ref first: a record must never name a commit that nothing keeps.
+        self.set_keep_ref(&intent.id, &intent.commit)?;
+        self.write_intent(intent)?;
+        self.append_history(entry(intent, HistoryOutcome::Prepared, None))?;
+        if let Some(old) = before.filter(|old| old.id != intent.id) {
+            let why = format!("superseded by {}", intent.id);
+            self.append_history(entry(&old, HistoryOutcome::Cancelled, Some(why)))?;
+            self.drop_keep_ref(&old.id)?;
+        }
+        Ok(())
+    }
+
+    /// Replaces the record of the change that is under way.
+    pub fn write_intent(&self, intent: &Intent) -> Result<()> {
+        durable::replace(&self.make_records()?, INTENT, &intent.to_bytes())
+    }
+
+    /// Nothing is under way any more. The commit is not kept for it any longer.
+    #[context("Clearing the intent")]
+    pub fn clear_intent(&self) -> Result<Option<Intent>> {
+        let intent = self.host().intent()?;
+        if let Some(folder) = self.host().records()? {
+            durable::remove(&folder, INTENT)?;
+        }
+        if let Some(intent) = &intent {
+            self.drop_keep_ref(&intent.id)?;
+        }
+        Ok(intent)
+    }
+
+    /// Adds to the history; beyond its length the oldest go.
+    #[context("Adding to the history")]
+    pub fn append_history(&self, entry: HistoryEntry) -> Result<()> {
+        let folder = self.make_records()?;
+        let mut history = read_history(&folder)?;
+        history.push(entry);
+        durable::replace(&folder, HISTORY, history.to_text().as_bytes())
+    }
+
+    /// Keeps `commit` in the repo for as long as a record names it by `id`.
+    #[context("Keeping commit {commit}")]
+    pub fn set_keep_ref(&self, id: &str, commit: &str) -> Result<()> {
+        Ok(self.host().repo()?.set_ref_immediate(
+            None,
+            &keep_ref(id),
+            Some(commit),
+            gio::Cancellable::NONE,
+        )?)
+    }
+
+    /// Gives up the commit that is kept by `id`. Not being kept is fine.
+    #[context("Giving up what {id} keeps")]
+    pub fn drop_keep_ref(&self, id: &str) -> Result<()> {
+        let repo = self.host().repo()?;
+        let name = keep_ref(id);
+        if repo.resolve_rev(&name, true)?.is_some() {
+            repo.set_ref_immediate(None, &name, None, gio::Cancellable::NONE)?;
+        }
+        Ok(())
+    }
+
+    fn make_records(&self) -> Result<Dir> {
+        let var = self.host().var()?.context("The sysroot has no deployment, and so no /var")?;
+        durable::private_folder(&var, DIRECTORY)
+    }
+}
+
+/// The ref that keeps the commit of the change `id`.
+fn keep_ref(id: &str) -> String {
+    format!("{OWN_PREFIX}{KEEP}{id}")
+}
+
+/// After our prefix, before the id of the change.
+const KEEP: &str = "keep/";
+
+/// The id of the change that a ref keeps a commit for.
+pub(super) fn id_of_keep_ref(name: &str) -> Option<&str> {
+    name.strip_prefix(OWN_PREFIX)?.strip_prefix(KEEP)
+}
+
+/// What became of a change, now.
+pub fn entry(intent: &Intent, outcome: HistoryOutcome, why: Option<String>) -> HistoryEntry {
+    HistoryEntry {
+        who: intent.who.clone(),
+        from: intent.base.as_ref().map(ToString::to_string),
+        why,
+        ..HistoryEntry::new(intent.id.clone(), describe(intent), outcome, now())
+    }
+}
+
+/// What a change leads to, for people.
+fn describe(intent: &Intent) -> String {
+    match (&intent.asked, &intent.digest) {
+        (Some(image), Some(digest)) => format!("{image} ({})", digest.short()),
+        (Some(image), None) => image.to_string(),
+        (None, _) => format!("kernel arguments {}", intent.kernel_arguments),
+    }
+}
+
+fn read_history(folder: &Dir) -> Result<History> {
+    let content = durable::read(folder, HISTORY)?.unwrap_or_default();
+    Ok(History::parse(&String::from_utf8_lossy(&content)))
+}
