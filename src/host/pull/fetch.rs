@@ -111,11 +111,13 @@ impl Shared<'_> {
                     Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => break,
                 }
-                if failure.is_none() && !self.stop.is_set() && groups.are_due() {
-                    if let Err(error) = groups.publish() {
-                        failure = Some(error);
-                        self.halt();
-                    }
+                if failure.is_none()
+                    && !self.stop.is_set()
+                    && groups.are_due()
+                    && let Err(error) = groups.publish()
+                {
+                    failure = Some(error);
+                    self.halt();
                 }
             }
             if self.cancel.is_cancelled() {

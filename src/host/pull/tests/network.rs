@@ -11,7 +11,12 @@ fn retries(seen: &Seen) -> usize {
 }
 
 fn impatient() -> PullOptions {
-    PullOptions { idle_timeout: Duration::from_secs(2), first_pause: Duration::from_millis(20), tries: 2, ..quick() }
+    PullOptions {
+        idle_timeout: Duration::from_secs(2),
+        first_pause: Duration::from_millis(20),
+        tries: 2,
+        ..quick()
+    }
 }
 
 #[test]
@@ -69,7 +74,9 @@ fn root_finished_layers_survive_a_failure() {
     let scene = Scene::new();
     let written = scene.write(scene.v1().chunks(3), "v1");
     let smallest = written.layers[1..].iter().min_by_key(|layer| layer.size).unwrap().digest.clone();
-    let server = FakeRegistry::serve(&written.dir, vec![Rule::always(On::BlobOf(smallest), Act::Status(404))]).unwrap();
+    let server =
+        FakeRegistry::serve(&written.dir, vec![Rule::always(On::BlobOf(smallest), Act::Status(404))])
+            .unwrap();
     let reference = server.image("os:latest");
     scene.pull(&reference).unwrap_err();
     let kept = scene.refs().len();
@@ -85,7 +92,8 @@ fn root_an_unreachable_registry_is_told_from_a_refusal() {
     let error = scene.pull("127.0.0.1:1/os:1").unwrap_err();
     assert!(is_unreachable(&error), "{error:#}");
     let written = scene.write(scene.v1(), "v1");
-    let server = FakeRegistry::serve(&written.dir, vec![Rule::always(On::Manifest, Act::Status(401))]).unwrap();
+    let server =
+        FakeRegistry::serve(&written.dir, vec![Rule::always(On::Manifest, Act::Status(401))]).unwrap();
     let error = scene.pull(&server.image("os:latest")).unwrap_err();
     assert!(!is_unreachable(&error), "{error:#}");
     assert!(to_fault(&error).next.unwrap().contains("credentials"), "{error:#}");
