@@ -82,9 +82,9 @@ impl<'a> LayerReader<'a> {
     fn entry<R: BufRead>(&mut self, tar: &mut Tarball<R>, entry: &Entry) -> Result<()> {
         let path = match place(&entry.path, self.base)? {
             Place::At(path) => path,
-            Place::Dropped(top) => return Ok(self.drop_one(format!("/{top}"))),
+            Place::Dropped(top) => return self.drop_one(format!("/{top}")),
             // The base's own objects, touched by the build: reached through the hard links to them.
-            Place::Repo(_) => return Ok(self.drop_one("/sysroot".to_owned())),
+            Place::Repo(_) => return self.drop_one("/sysroot"),
         };
         if path.is_empty() {
             ensure!(entry.kind == EntryKind::Dir, "the root is not a directory");
@@ -93,12 +93,14 @@ impl<'a> LayerReader<'a> {
             EntryKind::Dir => self.dir(&path, entry),
             EntryKind::File | EntryKind::Link => self.file(&path, entry, tar),
             EntryKind::HardLink => self.hard_link(&path, entry),
-            EntryKind::Special => Ok(self.drop_one("devices and FIFOs".to_owned())),
+            EntryKind::Special => self.drop_one("devices and FIFOs"),
         }
     }
 
-    fn drop_one(&mut self, what: String) {
-        *self.layer.dropped.entry(what).or_default() += 1;
+    /// Counts an entry that is left out.
+    fn drop_one(&mut self, what: impl Into<String>) -> Result<()> {
+        *self.layer.dropped.entry(what.into()).or_default() += 1;
+        Ok(())
     }
 
     fn dir(&mut self, path: &[String], entry: &Entry) -> Result<()> {
@@ -135,7 +137,7 @@ impl<'a> LayerReader<'a> {
             Place::At(to) => self.layer.root.find_file(&to).ok_or_else(|| {
                 anyhow!("it is a hard link to '{target}', which is no earlier file of this layer")
             })?,
-            Place::Dropped(_) => return Ok(self.drop_one("hard links to what was left out".to_owned())),
+            Place::Dropped(_) => return self.drop_one("hard links to what was left out"),
             Place::Repo(object) => self.repo_object(&object)?,
         };
         self.layer.root.put(path, Node::File(slot))

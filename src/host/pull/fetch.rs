@@ -56,6 +56,7 @@ pub(super) struct Shared<'a> {
     pub(super) rate: Option<RateLimit>,
     pub(super) streams: usize,
     pub(super) tries: usize,
+    pub(super) first_pause: Duration,
     pub(super) sink: &'a Sink,
     pub(super) cancel: CancellationToken,
     pub(super) stop: Stop,
@@ -110,11 +111,13 @@ impl Shared<'_> {
                     Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => break,
                 }
-                if failure.is_none() && !self.stop.is_set() && groups.are_due() {
-                    if let Err(error) = groups.publish() {
-                        failure = Some(error);
-                        self.halt();
-                    }
+                if failure.is_none()
+                    && !self.stop.is_set()
+                    && groups.are_due()
+                    && let Err(error) = groups.publish()
+                {
+                    failure = Some(error);
+                    self.halt();
                 }
             }
             if self.cancel.is_cancelled() {
@@ -130,7 +133,7 @@ impl Shared<'_> {
     }
 
     fn task(&self, layer: Layer) -> Task {
-        Task { layer, pauses: Box::new(delays(self.tries)), attempt: 0 }
+        Task { layer, pauses: Box::new(delays(self.first_pause, self.tries)), attempt: 0 }
     }
 
     fn halt(&self) {

@@ -273,6 +273,7 @@ impl Import {
             rate: self.options.rate_limit.map(RateLimit::new),
             streams: self.options.proxies.max(1),
             tries: self.options.tries,
+            first_pause: self.options.first_pause,
             sink: &self.sink,
             cancel: self.cancel.clone(),
             stop: stop.clone(),

@@ -23,11 +23,15 @@ struct Dir {
     content: Content,
 }
 
+/// What a directory lists.
+type Files = BTreeMap<String, Checksum>;
+type Dirs = BTreeMap<String, Dir>;
+
 #[derive(Debug)]
 enum Content {
     /// As this object has it.
     Untouched(Checksum),
-    Changed(BTreeMap<String, Checksum>, BTreeMap<String, Dir>),
+    Changed(Files, Dirs),
 }
 
 /// A tree under construction.
@@ -152,10 +156,7 @@ impl Content {
 }
 
 impl Dir {
-    fn open(
-        &mut self,
-        reader: &ObjectReader,
-    ) -> Result<(&mut BTreeMap<String, Checksum>, &mut BTreeMap<String, Dir>)> {
+    fn open(&mut self, reader: &ObjectReader) -> Result<(&mut Files, &mut Dirs)> {
         if let Content::Untouched(tree) = self.content {
             let DirTree { files, dirs } = reader.tree(tree)?;
             let dirs = dirs

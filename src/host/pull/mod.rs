@@ -81,6 +81,8 @@ pub struct PullOptions {
     pub proxies: usize,
     /// How often what may pass is tried, the first time included.
     pub tries: usize,
+    /// The pause after the first failed try; each next one is longer, with jitter.
+    pub first_pause: Duration,
     /// How long to wait for a byte. There is no limit for the whole: a slow network is no fault.
     pub idle_timeout: Duration,
     /// Fetch from here instead: a reference as skopeo takes it, with the same manifest.
@@ -95,6 +97,7 @@ impl Default for PullOptions {
             rate_limit: None,
             proxies: cpus().clamp(2, 4),
             tries: 6,
+            first_pause: Duration::from_secs(1),
             idle_timeout: Duration::from_secs(60),
             fetch_from: None,
         }

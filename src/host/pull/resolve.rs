@@ -42,7 +42,7 @@ pub async fn resolve(
     sink: &dyn EventSink,
 ) -> Result<Resolved> {
     let source = source_of(image, options);
-    let mut pauses = delays(options.tries);
+    let mut pauses = delays(options.first_pause, options.tries);
     let mut attempt = 0;
     let (digest, manifest, config) = loop {
         attempt += 1;

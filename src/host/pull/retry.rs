@@ -11,8 +11,6 @@ use containers_image_proxy::Error as ProxyError;
 
 use crate::error::Fault;
 
-/// The first pause between two tries; each next one is longer, with jitter.
-const FIRST_DELAY: Duration = Duration::from_secs(1);
 /// No pause is longer.
 const LONGEST_DELAY: Duration = Duration::from_secs(30);
 
@@ -135,9 +133,9 @@ pub(super) fn judge(error: &Error) -> Verdict {
 }
 
 /// The pauses between `tries` tries.
-pub(super) fn delays(tries: usize) -> impl Iterator<Item = Duration> {
+pub(super) fn delays(first: Duration, tries: usize) -> impl Iterator<Item = Duration> {
     ExponentialBuilder::new()
-        .with_min_delay(FIRST_DELAY)
+        .with_min_delay(first)
         .with_max_delay(LONGEST_DELAY)
         .with_max_times(tries.saturating_sub(1))
         .with_jitter()
@@ -206,9 +204,10 @@ mod tests {
 
     #[test]
     fn pauses_grow_and_end() {
-        let pauses: Vec<_> = delays(4).collect();
+        let first = Duration::from_secs(1);
+        let pauses: Vec<_> = delays(first, 4).collect();
         assert_eq!(pauses.len(), 3);
-        assert!(pauses.iter().all(|pause| *pause >= FIRST_DELAY && *pause <= LONGEST_DELAY * 2));
-        assert_eq!(delays(1).count(), 0);
+        assert!(pauses.iter().all(|pause| *pause >= first && *pause <= LONGEST_DELAY * 2));
+        assert_eq!(delays(first, 1).count(), 0);
     }
 }

@@ -404,3 +404,5 @@ fn root_leftovers_of_killed_runs_are_found_and_removed() {
             .starts_with("mcd-import"))
     );
 }
+
+mod network;
