@@ -59,9 +59,9 @@ check-clippy: setup-build
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --no-default-features --lib --bins -- -D warnings
 
-# Links and mistakes in the documentation. Touches target/.
+# Links and mistakes in the documentation, private items too. Touches target/.
 check-docs: setup-build
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --quiet --workspace --no-deps
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc --quiet --workspace --no-deps --document-private-items
 
 # Whether docs/man is what the program would write. Touches target/.
 check-generated: build
@@ -70,12 +70,12 @@ check-generated: build
 	diff -ru docs/man $(TARGET)/generated || { echo "docs/man is out of date: run make man" >&2; exit 1; }
 
 # The units, installed, as systemd reads them. Touches target/ and a temporary folder.
-check-units: build setup-test
+check-units: build setup-check
 	tests/units.sh "$(abspath $(BINARY))"
 
 # Shell scripts. Touches nothing.
-check-shell: setup-test
-	git ls-files -z '*.sh' .ci/run | xargs -0 shellcheck
+check-shell: setup-check
+	git ls-files -z '*.sh' .ci/run | xargs -0 shellcheck -x
 
 # Licences, sources and banned crates, where cargo-deny is at hand. Touches nothing.
 check-deny:
@@ -143,7 +143,7 @@ install: completions
 	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d $(TARGET)/completions/mcd.fish
 
 # A binary package of the optimised program. Touches target/.
-rpm: setup-test
+rpm: setup-check
 	$(MAKE) rpm-prebuilt PROFILE=release
 
 # The same, from a program that is built already. Touches target/rpm.

@@ -11,6 +11,7 @@ use clap::Parser as _;
 use crate::cli::{self, Cli, OldDaemon, OldDaemonVerb, OldPivot, Verb};
 use crate::error::{ExitKind, Fault};
 use crate::model::image_ref::OsImage;
+use crate::model::kargs::{KargEdit, KernelArguments};
 use crate::model::status::{DeploymentName, DeploymentStatus, HostStatus};
 
 /// A whole command line.
@@ -91,17 +92,6 @@ pub enum Asked {
     Resume(Option<String>),
 }
 
-/// Kernel argument edits as typed, per kind in order. Applied as deletes, replaces, appends.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct KargOptions {
-    /// To add at the end.
-    pub append: Vec<String>,
-    /// To remove: a key, or key=value.
-    pub delete: Vec<String>,
-    /// To set in place: key=value, or key=old=new.
-    pub replace: Vec<String>,
-}
-
 /// Whether a change may be followed by a reboot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reboot {
@@ -120,8 +110,8 @@ pub struct PivotOptions {
     pub target: Target,
     /// The image.
     pub asked: Asked,
-    /// Kernel argument edits.
-    pub kargs: KargOptions,
+    /// Kernel argument edits: deletes, replaces, appends, each kind as typed.
+    pub kargs: Vec<KargEdit>,
     /// Fetching.
     pub fetch: FetchOptions,
     /// Only print the plan.
@@ -284,11 +274,7 @@ fn pivot(args: cli::PivotArgs) -> Result<PivotOptions, Fault> {
     Ok(PivotOptions {
         target: target(args.target, !args.wait.no_wait),
         asked,
-        kargs: KargOptions {
-            append: args.kargs.karg_append,
-            delete: args.kargs.karg_delete,
-            replace: args.kargs.karg_replace,
-        },
+        kargs: kargs(args.kargs)?,
         fetch: fetch(args.fetch, false)?,
         dry_run: args.dry_run,
         until_prepared: args.until == Some(cli::UntilArg::Prepared),
@@ -368,7 +354,7 @@ fn old_request(
     let options = PivotOptions {
         target: Target { sysroot: None, wait: true },
         asked,
-        kargs: KargOptions::default(),
+        kargs: Vec::new(),
         fetch: FetchOptions::default(),
         dry_run: false,
         until_prepared: false,
@@ -390,6 +376,21 @@ fn fetch(args: cli::FetchArgs, background: bool) -> Result<FetchOptions, Fault> 
         rate_limit: args.rate_limit.as_deref().map(parse_rate).transpose()?,
         background,
     })
+}
+
+/// What can be judged without knowing the present arguments is judged here: a replacement cannot.
+fn kargs(args: cli::KargArgs) -> Result<Vec<KargEdit>, Fault> {
+    let deletes = args.karg_delete.into_iter().map(KargEdit::Delete);
+    let appends: Vec<KargEdit> = args.karg_append.into_iter().map(KargEdit::Append).collect();
+    let mut edits: Vec<KargEdit> = deletes.collect();
+    for some in [&edits, &appends] {
+        KernelArguments::default().apply(some).map_err(|invalid| {
+            Fault::usage(format!("kernel argument '{}' is malformed", invalid.text)).why(invalid.reason)
+        })?;
+    }
+    edits.extend(args.karg_replace.into_iter().map(KargEdit::Replace));
+    edits.extend(appends);
+    Ok(edits)
 }
 
 fn image(text: &str) -> Result<OsImage, Fault> {

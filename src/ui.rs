@@ -24,11 +24,11 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-pub use self::history::HistoryRow;
 pub use self::progress::Progress;
 pub use self::text::{clean, size, time};
 
 use crate::error::Fault;
+use crate::model::records::HistoryEntry;
 use crate::model::status::HostStatus;
 
 /// Version of the JSON lines. Grows by addition; raised only when a field changes its meaning.
@@ -63,8 +63,8 @@ impl Printer {
     }
 
     /// The history, oldest first.
-    pub fn history(&self, rows: &[HistoryRow]) {
-        self.show(&rows, || history::render(rows));
+    pub fn history(&self, entries: &[HistoryEntry]) {
+        self.show(&entries, || history::render(entries));
     }
 
     /// A line of plain data on stdout, whatever the mode.

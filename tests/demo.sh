@@ -8,7 +8,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 target=${CARGO_TARGET_DIR:-$here/../target}
 # The program built last, of either profile.
 newest() { # shellcheck disable=SC2012
-    ls -t "$target/release/$1" "$target/debug/$1" 2>/dev/null | head -n 1
+    { ls -t "$target/release/$1" "$target/debug/$1" 2>/dev/null || :; } | head -n 1
 }
 mcd=${1:-$(newest mcd)}
 mkimage=$(dirname "$mcd")/mkimage

@@ -28,9 +28,10 @@ pub(super) fn pin(options: PinOptions, printer: &Printer) -> Result<Ended> {
     let (outcome, text) = match pinned {
         Pinned::Yes => ("pinned", format!("{short} is pinned: no change and no cleanup removes it\n")),
         Pinned::No => ("unpinned", format!("{short} is not pinned any more\n")),
-        Pinned::StillKept => {
-            ("kept", format!("{short} is not pinned any more, but stays for now: it is the last good deployment\n"))
-        }
+        Pinned::StillKept => (
+            "kept",
+            format!("{short} is not pinned any more, but stays for now: it is the last good deployment\n"),
+        ),
         Pinned::Unchanged if options.pinned => ("unchanged", format!("{short} is pinned already\n")),
         Pinned::Unchanged => ("unchanged", format!("{short} is not pinned\n")),
     };
@@ -103,10 +104,14 @@ pub(super) fn cleanup(options: CleanupOptions, printer: &Printer) -> Result<Ende
         }
         Pruned::PutOff { holder } if options.after_boot || options.target.wait => {
             let outcome = CleanupOutcome { outcome: "put-off", ..CleanupOutcome::default() };
-            progress.end(&outcome, || format!("put off: {holder} uses the repo; run `mcd cleanup` again later\n"));
+            progress.end(&outcome, || {
+                format!("put off: {holder} uses the repo; run `mcd cleanup` again later\n")
+            });
         }
         Pruned::PutOff { holder } => {
-            return Err(Fault::new(ExitKind::Busy, "the repo is in use").why(format!("{holder} holds its lock")).into());
+            return Err(Fault::new(ExitKind::Busy, "the repo is in use")
+                .why(format!("{holder} holds its lock"))
+                .into());
         }
     }
     Ok(Ended::Done)

@@ -10,9 +10,8 @@ use crate::host::{Host, HostRequest, reboot};
 use crate::interrupt::Interrupt;
 use crate::model::boots::RequestOutcome;
 use crate::model::event::{Event, EventSink};
-use crate::model::kargs::KargEdit;
 use crate::model::status::DeploymentName;
-use crate::options::{Asked, KargOptions, PivotOptions, Reboot};
+use crate::options::{Asked, PivotOptions, Reboot};
 use crate::pipeline::{self, Outcome, PivotRequest, Session, Until};
 use crate::plan::{Plan, short_name};
 use crate::ui::Printer;
@@ -68,7 +67,7 @@ pub(super) fn run(options: PivotOptions, printer: &Printer) -> Result<Ended> {
 
 /// The request files, where the command line names neither an image nor arguments.
 fn host_request(options: &PivotOptions, host: &Host, sink: &dyn EventSink) -> Result<Option<HostRequest>> {
-    if options.asked != Asked::HostApi || !edits(&options.kargs).is_empty() {
+    if options.asked != Asked::HostApi || !options.kargs.is_empty() {
         return Ok(None);
     }
     let Some(request) = host.request()? else {
@@ -89,7 +88,12 @@ fn host_request(options: &PivotOptions, host: &Host, sink: &dyn EventSink) -> Re
 
 /// A request that was carried out or rolled back before, met again in an older `/etc`, is not run
 /// again: it is renamed, unless the host is what it asks for. Tells whether it was.
-fn set_aside(options: &PivotOptions, host: &Host, request: &HostRequest, sink: &dyn EventSink) -> Result<bool> {
+fn set_aside(
+    options: &PivotOptions,
+    host: &Host,
+    request: &HostRequest,
+    sink: &dyn EventSink,
+) -> Result<bool> {
     let Some(known) = &request.known else { return Ok(false) };
     if options.dry_run || pipeline::is_fulfilled(&host.status()?, request) {
         return Ok(false);
@@ -114,7 +118,12 @@ fn outcome_of(known: &RequestOutcome) -> &'static str {
     }
 }
 
-fn change(session: &Session, options: &PivotOptions, request: Option<&HostRequest>, wants_reboot: bool) -> Result<Outcome> {
+fn change(
+    session: &Session,
+    options: &PivotOptions,
+    request: Option<&HostRequest>,
+    wants_reboot: bool,
+) -> Result<Outcome> {
     if let Some(request) = request
         && let Some(outcome) = pipeline::fulfilled(&session.host, request)?
     {
@@ -129,7 +138,7 @@ fn change(session: &Session, options: &PivotOptions, request: Option<&HostReques
         session,
         &PivotRequest {
             image,
-            kargs: request.map_or_else(|| edits(&options.kargs), |request| request.kargs.clone()),
+            kargs: request.map_or(&options.kargs, |request| &request.kargs).clone(),
             until: match options {
                 PivotOptions { dry_run: true, .. } => Until::Planned,
                 PivotOptions { until_prepared: true, .. } => Until::Prepared,
@@ -142,12 +151,6 @@ fn change(session: &Session, options: &PivotOptions, request: Option<&HostReques
             who: open::who("pivot"),
         },
     )
-}
-
-fn edits(options: &KargOptions) -> Vec<KargEdit> {
-    let delete = options.delete.iter().cloned().map(KargEdit::Delete);
-    let replace = options.replace.iter().cloned().map(KargEdit::Replace);
-    delete.chain(replace).chain(options.append.iter().cloned().map(KargEdit::Append)).collect()
 }
 
 /// Whether the next boot starts what runs now.
@@ -182,7 +185,10 @@ fn describe(outcome: &Outcome) -> (Line, String) {
                 ..Line::default()
             };
             let text = if *staged {
-                format!("staged {}: it is finalised at shutdown, and the next boot starts it\n", short_name(name))
+                format!(
+                    "staged {}: it is finalised at shutdown, and the next boot starts it\n",
+                    short_name(name)
+                )
             } else {
                 format!("deployed {}: the next boot starts it\n", short_name(name))
             };

@@ -36,14 +36,32 @@ pub(super) fn run(options: PullOptions, printer: &Printer) -> Result<Ended> {
     let (outcome, text) = match pulled {
         Pulled::Present(pulled) => {
             let text = format!("{image} ({}) is in the repo already\n", pulled.digest.short());
-            (Outcome { outcome: "present", image, digest: pulled.digest, commit: Some(pulled.commit), plan: None }, text)
+            (
+                Outcome {
+                    outcome: "present",
+                    image,
+                    digest: pulled.digest,
+                    commit: Some(pulled.commit),
+                    plan: None,
+                },
+                text,
+            )
         }
         Pulled::Fetched(pulled) => {
             let text = format!(
                 "{image} ({}) is in the repo: `mcd pivot` to it needs no network now\n",
                 pulled.digest.short()
             );
-            (Outcome { outcome: "fetched", image, digest: pulled.digest, commit: Some(pulled.commit), plan: None }, text)
+            (
+                Outcome {
+                    outcome: "fetched",
+                    image,
+                    digest: pulled.digest,
+                    commit: Some(pulled.commit),
+                    plan: None,
+                },
+                text,
+            )
         }
         Pulled::WouldFetch(fetch) => {
             let plan = fetch.plan();

@@ -38,7 +38,12 @@ pub(super) fn run(options: RollbackOptions, printer: &Printer) -> Result<Ended> 
     let losses = host.rollback_losses(&to)?;
     warn_of(&losses, progress.as_ref());
     if options.dry_run {
-        let outcome = Outcome { outcome: "planned", to: to.clone(), reverted_files: losses, needs_reboot: host.is_booted() };
+        let outcome = Outcome {
+            outcome: "planned",
+            to: to.clone(),
+            reverted_files: losses,
+            needs_reboot: host.is_booted(),
+        };
         progress.end(&outcome, || format!("the next boot would start {}\n", short_name(&to)));
         return Ok(Ended::Done);
     }
@@ -46,8 +51,12 @@ pub(super) fn run(options: RollbackOptions, printer: &Printer) -> Result<Ended> 
     let who = open::who("rollback");
     let done = locked.roll_back(&RollBack { to: Some(&to), who: &who, why: None })?;
     drop(locked);
-    let outcome =
-        Outcome { outcome: "rolled-back", to: done.to.clone(), reverted_files: losses, needs_reboot: done.needs_reboot };
+    let outcome = Outcome {
+        outcome: "rolled-back",
+        to: done.to.clone(),
+        reverted_files: losses,
+        needs_reboot: done.needs_reboot,
+    };
     progress.end(&outcome, || describe(&done));
     if options.reboot != Reboot::Never && done.needs_reboot {
         reboot::ask(options.force, progress.as_ref())?;
@@ -66,5 +75,9 @@ fn warn_of(losses: &[Utf8PathBuf], sink: &dyn EventSink) {
 fn describe(done: &RolledBack) -> String {
     let dropped = if done.dropped_staged { "the staged deployment is dropped; " } else { "" };
     let rest = if done.needs_reboot { ", after a reboot" } else { "" };
-    format!("{dropped}the next boot starts {} instead of {}{rest}\n", short_name(&done.to), short_name(&done.from))
+    format!(
+        "{dropped}the next boot starts {} instead of {}{rest}\n",
+        short_name(&done.to),
+        short_name(&done.from)
+    )
 }

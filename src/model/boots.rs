@@ -103,32 +103,21 @@ impl BootFile {
                 Content::Never => {}
                 Content::Damaged(why) => damage.push(format!("slot {slot:?}: {why}")),
                 Content::Whole(sequence, record) => {
-                    if newest
-                        .as_ref()
-                        .is_none_or(|(_, other, _)| sequence > *other)
-                    {
+                    if newest.as_ref().is_none_or(|(_, other, _)| sequence > *other) {
                         newest = Some((slot, sequence, *record));
                     }
                 }
             }
         }
         let warning = (!damage.is_empty()).then(|| {
-            let rest = if newest.is_some() {
-                "the record before it is used"
-            } else {
-                "it starts empty"
-            };
+            let rest = if newest.is_some() { "the record before it is used" } else { "it starts empty" };
             format!("the boot file is damaged ({}): {rest}", damage.join(", "))
         });
         let (newest, record) = match newest {
             Some((slot, sequence, record)) => (Some((slot, sequence)), record),
             None => (None, BootRecord::default()),
         };
-        Self {
-            record,
-            warning,
-            newest,
-        }
+        Self { record, warning, newest }
     }
 
     /// The next state of the file: the slot that does not hold the newest record, with `record`
@@ -144,10 +133,7 @@ impl BootFile {
             None => (Slot::A, 1),
         };
         let payload = record.fit(SLOT_SIZE - HEADER)?;
-        Ok(SlotWrite {
-            slot,
-            bytes: seal(sequence, &payload),
-        })
+        Ok(SlotWrite { slot, bytes: seal(sequence, &payload) })
     }
 }
 
@@ -167,11 +153,7 @@ fn seal(sequence: u64, payload: &[u8]) -> Vec<u8> {
 }
 
 fn checksum(head: &[u8], payload: &[u8]) -> [u8; 32] {
-    sha2::Sha256::new()
-        .chain_update(head)
-        .chain_update(payload)
-        .finalize()
-        .into()
+    sha2::Sha256::new().chain_update(head).chain_update(payload).finalize().into()
 }
 
 fn read_slot(bytes: &[u8]) -> Content {

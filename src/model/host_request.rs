@@ -58,14 +58,10 @@ pub fn parse_kernel_arguments(text: &str) -> KernelArgumentsRequest {
         match parse_line(line) {
             Ok(edit) => request.edits.push(edit),
             Err(reason) => {
-                let shown = line
-                    .chars()
-                    .map(|c| if c.is_control() { '\u{fffd}' } else { c });
+                let shown = line.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c });
                 let shown: String = shown.take(LINE_SHOWN_MAX).collect();
                 let number = index + 1;
-                request.warnings.push(format!(
-                    "/{KERNEL_ARGUMENTS}, line {number}: '{shown}': {reason}"
-                ));
+                request.warnings.push(format!("/{KERNEL_ARGUMENTS}, line {number}: '{shown}': {reason}"));
             }
         }
     }
@@ -89,16 +85,9 @@ fn parse_line(line: &str) -> Result<KargEdit, String> {
 
 /// The identity of a request: the same for any spelling of the files that asks for the same.
 /// Nothing where nothing is asked for.
-pub fn request_digest(
-    image_pullspec: Option<&str>,
-    kernel_arguments: Option<&str>,
-) -> Option<Digest> {
-    let image = image_pullspec
-        .map(str::trim)
-        .filter(|text| !text.is_empty());
-    let edits = kernel_arguments
-        .map(|text| parse_kernel_arguments(text).edits)
-        .unwrap_or_default();
+pub fn request_digest(image_pullspec: Option<&str>, kernel_arguments: Option<&str>) -> Option<Digest> {
+    let image = image_pullspec.map(str::trim).filter(|text| !text.is_empty());
+    let edits = kernel_arguments.map(|text| parse_kernel_arguments(text).edits).unwrap_or_default();
     if image.is_none() && edits.is_empty() {
         return None;
     }
@@ -107,11 +96,7 @@ pub fn request_digest(
         canonical.push_str(&format!("IMAGE {image}\n"));
     }
     for edit in edits {
-        let verb = if matches!(edit, KargEdit::DeleteExact(_)) {
-            "DELETE"
-        } else {
-            "ADD"
-        };
+        let verb = if matches!(edit, KargEdit::DeleteExact(_)) { "DELETE" } else { "ADD" };
         canonical.push_str(&format!("{verb} {}\n", edit.text()));
     }
     Some(Digest::of(canonical.as_bytes()))
@@ -131,11 +116,9 @@ mod tests {
             let image = parse_image_pullspec(text).unwrap();
             assert_eq!(image.to_string(), "ostree-unverified-registry:quay.io/os:1");
         }
-        for (text, part) in [
-            ("\n", "it is empty"),
-            ("a.b/c d", "' ' is not allowed"),
-            ("://dummy", "transport"),
-        ] {
+        for (text, part) in
+            [("\n", "it is empty"), ("a.b/c d", "' ' is not allowed"), ("://dummy", "transport")]
+        {
             let error = parse_image_pullspec(text).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
         }
@@ -147,34 +130,20 @@ mod tests {
             ("", vec![]),
             ("\n  \n", vec![]),
             ("ADD nosmt", vec![AppendIfMissing("nosmt".into())]),
-            (
-                "ADD  a=1 \r\nDELETE\tb=2\n",
-                vec![AppendIfMissing("a=1".into()), DeleteExact("b=2".into())],
-            ),
+            ("ADD  a=1 \r\nDELETE\tb=2\n", vec![AppendIfMissing("a=1".into()), DeleteExact("b=2".into())]),
             ("  DELETE nosmt\n", vec![DeleteExact("nosmt".into())]),
-            (
-                "ADD foo=\"a b\"",
-                vec![AppendIfMissing("foo=\"a b\"".into())],
-            ),
+            ("ADD foo=\"a b\"", vec![AppendIfMissing("foo=\"a b\"".into())]),
         ] {
             let request = parse_kernel_arguments(text);
-            assert_eq!(
-                (request.edits, request.warnings),
-                (edits, Vec::<String>::new()),
-                "{text}"
-            );
+            assert_eq!((request.edits, request.warnings), (edits, Vec::<String>::new()), "{text}");
         }
     }
 
     #[test]
     fn bad_lines_are_named_and_the_others_count() {
-        let text =
-            "# why\nADD a\nadd b\nADD\nADDx c\nDELETE ostree=/x\nADD d\u{1b}[1m\nADD \"e\nDELETE f";
+        let text = "# why\nADD a\nadd b\nADD\nADDx c\nDELETE ostree=/x\nADD d\u{1b}[1m\nADD \"e\nDELETE f";
         let request = parse_kernel_arguments(text);
-        assert_eq!(
-            request.edits,
-            [AppendIfMissing("a".into()), DeleteExact("f".into())]
-        );
+        assert_eq!(request.edits, [AppendIfMissing("a".into()), DeleteExact("f".into())]);
         let expected = [
             "/etc/pivot/kernel-args, line 1: '# why': expected 'ADD ARGUMENT' or 'DELETE ARGUMENT'",
             "/etc/pivot/kernel-args, line 3: 'add b': expected 'ADD ARGUMENT' or 'DELETE ARGUMENT'",
@@ -199,15 +168,9 @@ mod tests {
     #[test]
     fn the_digest_is_of_what_is_asked() {
         let one = request_digest(Some("quay.io/os:1\n"), Some("ADD a\n\nDELETE b"));
-        assert_eq!(
-            one,
-            request_digest(Some(" quay.io/os:1"), Some("ADD  a \nDELETE b\n# x\n"))
-        );
+        assert_eq!(one, request_digest(Some(" quay.io/os:1"), Some("ADD  a \nDELETE b\n# x\n")));
         // Pinned: a boot file that an older release wrote must still know the request.
-        assert_eq!(
-            one.unwrap(),
-            Digest::of(b"mcd host request 1\nIMAGE quay.io/os:1\nADD a\nDELETE b\n")
-        );
+        assert_eq!(one.unwrap(), Digest::of(b"mcd host request 1\nIMAGE quay.io/os:1\nADD a\nDELETE b\n"));
         for other in [
             (Some("quay.io/os:2"), Some("ADD a\nDELETE b")),
             (Some("quay.io/os:1"), Some("ADD a")),
@@ -220,11 +183,7 @@ mod tests {
                 request_digest(Some("quay.io/os:1"), Some("ADD a\nDELETE b"))
             );
         }
-        for nothing in [
-            (None, None),
-            (Some(" \n"), Some("\n")),
-            (None, Some("nonsense")),
-        ] {
+        for nothing in [(None, None), (Some(" \n"), Some("\n")), (None, Some("nonsense"))] {
             assert_eq!(request_digest(nothing.0, nothing.1), None);
         }
     }

@@ -111,10 +111,7 @@ impl ImageReference {
     /// The same image by this digest: what a tag was resolved to.
     #[must_use]
     pub fn with_digest(&self, digest: Digest) -> Self {
-        Self {
-            digest: Some(digest),
-            ..self.clone()
-        }
+        Self { digest: Some(digest), ..self.clone() }
     }
 
     /// The tag to use where one is needed: `latest` when neither tag nor digest was written, as all
@@ -132,8 +129,7 @@ impl ImageReference {
         let prefix = self.transport.prefix();
         match (&self.digest, &self.tag) {
             (Some(digest), _)
-                if self.transport != Transport::OciDir
-                    && self.transport != Transport::OciArchive =>
+                if self.transport != Transport::OciDir && self.transport != Transport::OciArchive =>
             {
                 format!("{prefix}{}@{digest}", self.location)
             }
@@ -205,20 +201,13 @@ impl fmt::Display for OsImage {
                 write!(f, "ostree-remote-image:{remote}:")?;
             }
         }
-        if is_registry {
-            self.image.write_name(f)
-        } else {
-            write!(f, "{}", self.image)
-        }
+        if is_registry { self.image.write_name(f) } else { write!(f, "{}", self.image) }
     }
 }
 
 impl From<ImageReference> for OsImage {
     fn from(image: ImageReference) -> Self {
-        Self {
-            verification: Verification::PolicyOnly,
-            image,
-        }
+        Self { verification: Verification::PolicyOnly, image }
     }
 }
 

@@ -61,9 +61,7 @@ impl KernelArguments {
     /// Splits at white space outside of double quotes. A quote that is never closed runs to the end,
     /// as the kernel reads it.
     pub fn parse(text: &str) -> Self {
-        Self {
-            arguments: Cmdline::from(text).iter_str().map(str::to_owned).collect(),
-        }
+        Self { arguments: Cmdline::from(text).iter_str().map(str::to_owned).collect() }
     }
 
     /// The arguments in order, quotes included.
@@ -84,23 +82,14 @@ impl KernelArguments {
     /// Whether both mean the same to the kernel: equal arguments in the same order.
     pub fn is_equivalent(&self, other: &Self) -> bool {
         self.arguments.len() == other.arguments.len()
-            && self
-                .arguments
-                .iter()
-                .zip(&other.arguments)
-                .all(|(own, other)| is_same(own, other))
+            && self.arguments.iter().zip(&other.arguments).all(|(own, other)| is_same(own, other))
     }
 
     /// The list without any argument of this key.
     #[must_use]
     pub fn without(&self, key: &str) -> Self {
-        let kept = self
-            .arguments
-            .iter()
-            .filter(|argument| !has_key(argument, key));
-        Self {
-            arguments: kept.cloned().collect(),
-        }
+        let kept = self.arguments.iter().filter(|argument| !has_key(argument, key));
+        Self { arguments: kept.cloned().collect() }
     }
 
     /// The list after these edits: deletions first, then replacements, then additions, each kind
@@ -117,18 +106,14 @@ impl KernelArguments {
             for argument in checked(edit)? {
                 match edit {
                     KargEdit::Delete(_) => result.delete(&argument),
-                    KargEdit::DeleteExact(_) => {
-                        result.arguments.retain(|own| !is_same(own, &argument))
-                    }
+                    KargEdit::DeleteExact(_) => result.arguments.retain(|own| !is_same(own, &argument)),
                     _ => {}
                 }
             }
         }
         for edit in edits {
             if let KargEdit::Replace(_) = edit {
-                checked(edit)?
-                    .into_iter()
-                    .try_for_each(|argument| result.replace(argument))?;
+                checked(edit)?.into_iter().try_for_each(|argument| result.replace(argument))?;
             }
         }
         let mut added = Vec::new();
@@ -192,11 +177,7 @@ impl KernelArguments {
         }
         let (present, wanted) = (format!("{key}={old}"), format!("{key}={new}"));
         if self.contains(&present) {
-            for own in self
-                .arguments
-                .iter_mut()
-                .filter(|own| is_same(own, &present))
-            {
+            for own in self.arguments.iter_mut().filter(|own| is_same(own, &present)) {
                 own.clone_from(&wanted);
             }
             return Ok(());
@@ -211,17 +192,12 @@ impl KernelArguments {
         let reason = format!(
             "'{present}' is not there to be replaced; for '{argument}' as a whole, delete '{key}' and append it"
         );
-        Err(InvalidKarg {
-            text: argument,
-            reason,
-        })
+        Err(InvalidKarg { text: argument, reason })
     }
 
     /// Puts it where the first of its key is, or at the end; others of that key go.
     fn set(&mut self, argument: String) -> Result<(), InvalidKarg> {
-        let key = Parameter::parse(&argument)
-            .map(|it| it.key().to_string())
-            .unwrap_or_default();
+        let key = Parameter::parse(&argument).map(|it| it.key().to_string()).unwrap_or_default();
         let Some(first) = self.arguments.iter().position(|own| has_key(own, &key)) else {
             return self.push(argument);
         };
@@ -241,10 +217,7 @@ impl KernelArguments {
             let reason = format!(
                 "it would become part of '{last}', whose quote is never closed; delete or replace that"
             );
-            return Err(InvalidKarg {
-                text: argument,
-                reason,
-            });
+            return Err(InvalidKarg { text: argument, reason });
         }
         self.arguments.push(argument);
         Ok(())
@@ -277,14 +250,8 @@ impl KargEdit {
 fn checked(edit: &KargEdit) -> Result<Vec<String>, InvalidKarg> {
     let text = edit.text();
     let refuse = |reason: &str| {
-        let text = text
-            .chars()
-            .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-            .collect();
-        Err(InvalidKarg {
-            text,
-            reason: reason.to_owned(),
-        })
+        let text = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+        Err(InvalidKarg { text, reason: reason.to_owned() })
     };
     if text.trim().is_empty() {
         return refuse("it is empty");
@@ -296,16 +263,10 @@ fn checked(edit: &KargEdit) -> Result<Vec<String>, InvalidKarg> {
         return refuse("a double quote is never closed");
     }
     let arguments = KernelArguments::parse(text).arguments;
-    if arguments
-        .iter()
-        .any(|argument| has_key(argument, OSTREE_KEY))
-    {
+    if arguments.iter().any(|argument| has_key(argument, OSTREE_KEY)) {
         return refuse("'ostree=' is set by OSTree for each deployment and cannot be changed");
     }
-    if arguments
-        .iter()
-        .any(|argument| bare(argument).is_empty() || bare(argument).starts_with('='))
-    {
+    if arguments.iter().any(|argument| bare(argument).is_empty() || bare(argument).starts_with('=')) {
         return refuse("an argument has no key");
     }
     Ok(arguments)

@@ -144,14 +144,10 @@ impl ImageFacts {
         };
         let titles = document::history_titles(&config.history, expected);
         let mut layers = Vec::with_capacity(expected);
-        for (index, (descriptor, diff_id)) in manifest.layers.into_iter().zip(diff_ids).enumerate()
-        {
+        for (index, (descriptor, diff_id)) in manifest.layers.into_iter().zip(diff_ids).enumerate() {
             let made_by = titles.get(index).copied().unwrap_or_default();
             let components = descriptor.annotations.get(ANNOTATION_COMPONENTS);
-            let title = components
-                .map(String::as_str)
-                .filter(|text| !text.is_empty())
-                .unwrap_or(made_by);
+            let title = components.map(String::as_str).filter(|text| !text.is_empty()).unwrap_or(made_by);
             layers.push(Layer {
                 media: document::compression(&descriptor.media_type, index)?,
                 digest: descriptor.digest,
@@ -162,24 +158,16 @@ impl ImageFacts {
             });
         }
         check_layers(&layers)?;
-        let created = manifest
-            .annotations
-            .get(ANNOTATION_CREATED)
-            .or(config.created.as_ref());
+        let created = manifest.annotations.get(ANNOTATION_CREATED).or(config.created.as_ref());
         Ok(Self {
             architecture: config.architecture,
             os: config.os,
-            version: LABELS_VERSION
-                .iter()
-                .find_map(|label| labels.get(*label))
-                .cloned(),
+            version: LABELS_VERSION.iter().find_map(|label| labels.get(*label)).cloned(),
             created: created.and_then(|text| seconds(text)),
             config_digest: manifest.config.digest,
             layers,
             kind,
-            bootable_label: LABELS_BOOTABLE
-                .iter()
-                .any(|label| labels.contains_key(*label)),
+            bootable_label: LABELS_BOOTABLE.iter().any(|label| labels.contains_key(*label)),
             base_commit: base_commit(kind, &labels)?,
             labels,
         })
@@ -187,20 +175,15 @@ impl ImageFacts {
 
     /// Bytes of all blobs, compressed; a blob that occurs twice counts once.
     pub fn compressed_size(&self) -> u64 {
-        let blobs: BTreeMap<&Digest, u64> = self
-            .layers
-            .iter()
-            .map(|layer| (&layer.digest, layer.size))
-            .collect();
+        let blobs: BTreeMap<&Digest, u64> =
+            self.layers.iter().map(|layer| (&layer.digest, layer.size)).collect();
         // Cannot pass u64: the parser refused a greater sum.
         blobs.values().sum()
     }
 
     /// Whether layers lie over the OSTree base, or there is none.
     pub fn has_derived_layers(&self) -> bool {
-        self.layers
-            .iter()
-            .any(|layer| layer.kind == LayerKind::Derived)
+        self.layers.iter().any(|layer| layer.kind == LayerKind::Derived)
     }
 }
 
@@ -228,33 +211,21 @@ pub fn oci_architecture(machine: &str) -> &str {
 }
 
 /// The index of the last layer of the OSTree base, if there is a base.
-fn base_end(
-    labels: &BTreeMap<String, String>,
-    diff_ids: &[Digest],
-) -> Result<Option<usize>, Fault> {
+fn base_end(labels: &BTreeMap<String, String>, diff_ids: &[Digest]) -> Result<Option<usize>, Fault> {
     let Some(wanted) = labels.get(LABEL_FINAL_DIFF_ID) else {
         return Ok(None);
     };
     let field = format!("config.Labels.\"{LABEL_FINAL_DIFF_ID}\"");
     let wanted: Digest = wanted
         .parse()
-        .map_err(|error: super::digest::InvalidDigest| {
-            refuse("config", &field, error.to_string())
-        })?;
+        .map_err(|error: super::digest::InvalidDigest| refuse("config", &field, error.to_string()))?;
     match diff_ids.iter().position(|diff_id| *diff_id == wanted) {
         Some(end) => Ok(Some(end)),
-        None => Err(refuse(
-            "config",
-            &field,
-            format!("no layer has the diff id {wanted}"),
-        )),
+        None => Err(refuse("config", &field, format!("no layer has the diff id {wanted}"))),
     }
 }
 
-fn base_commit(
-    kind: ImageKind,
-    labels: &BTreeMap<String, String>,
-) -> Result<Option<String>, Fault> {
+fn base_commit(kind: ImageKind, labels: &BTreeMap<String, String>) -> Result<Option<String>, Fault> {
     let label = match kind {
         ImageKind::Native => LABEL_BASE_COMMIT,
         ImageKind::Legacy => LABEL_LEGACY_COMMIT,
@@ -263,15 +234,8 @@ fn base_commit(
     let Some(commit) = labels.get(label) else {
         return Ok(None);
     };
-    if commit.len() != 64
-        || !commit
-            .bytes()
-            .all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
-    {
-        let why = format!(
-            "'{}' is no OSTree commit: expected 64 hex digits",
-            title_line(commit)
-        );
+    if commit.len() != 64 || !commit.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
+        let why = format!("'{}' is no OSTree commit: expected 64 hex digits", title_line(commit));
         return Err(refuse("config", &format!("config.Labels.\"{label}\""), why));
     }
     Ok(Some(commit.clone()))
@@ -283,10 +247,7 @@ fn check_layers(layers: &[Layer]) -> Result<(), Fault> {
     let mut total: u64 = 0;
     for (index, layer) in layers.iter().enumerate() {
         total = total.checked_add(layer.size).ok_or_else(|| {
-            let why = format!(
-                "with the layers before it, {} bytes are more than 64 bits hold",
-                layer.size
-            );
+            let why = format!("with the layers before it, {} bytes are more than 64 bits hold", layer.size);
             refuse("manifest", &format!("layers[{index}].size"), why)
         })?;
         let Some((first, other)) = seen.insert(&layer.digest, (index, layer)) else {
@@ -312,10 +273,7 @@ fn seconds(text: &str) -> Option<i64> {
 
 /// One short line that cannot harm a terminal.
 fn title_line(text: &str) -> String {
-    let printable = text
-        .trim()
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c });
+    let printable = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c });
     printable.take(TITLE_LENGTH_MAX).collect()
 }
 

@@ -58,9 +58,7 @@ impl Origin {
     /// shown in [`Self::other`], or absent.
     pub fn from_keys(get: impl Fn(&str, &str) -> Option<String>) -> Self {
         let text = |group: &str, key: &str| {
-            get(group, key)
-                .map(|value| value.trim().to_owned())
-                .filter(|value| !value.is_empty())
+            get(group, key).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
         };
         let digest = |key: &str| text(GROUP_MCD, key)?.parse::<Digest>().ok();
         let written = text(GROUP_ORIGIN, KEY_IMAGE);
@@ -72,9 +70,7 @@ impl Origin {
             },
             None => {
                 let other = KEYS_OTHER.iter().find_map(|key| text(GROUP_ORIGIN, key));
-                let pivoted = other
-                    .as_deref()
-                    .and_then(|other| other.strip_prefix(PIVOT_SCHEME));
+                let pivoted = other.as_deref().and_then(|other| other.strip_prefix(PIVOT_SCHEME));
                 (pivoted.and_then(|pullspec| pullspec.parse().ok()), other)
             }
         };
@@ -91,10 +87,7 @@ impl Origin {
 
     /// Whether the deployment is what this digest asks for: it was asked for so, or resolved to it.
     pub fn has_digest(&self, digest: &Digest) -> bool {
-        [&self.asked_digest, &self.digest]
-            .into_iter()
-            .flatten()
-            .any(|own| own == digest)
+        [&self.asked_digest, &self.digest].into_iter().flatten().any(|own| own == digest)
     }
 
     /// The keys of the group [`GROUP_MCD`] and their values, to be written. Absent ones are to be
@@ -102,14 +95,8 @@ impl Origin {
     pub fn own_keys(&self) -> [(&'static str, Option<String>); 3] {
         [
             (KEY_ID, self.id.clone()),
-            (
-                KEY_ASKED_DIGEST,
-                self.asked_digest.as_ref().map(ToString::to_string),
-            ),
-            (
-                KEY_MANIFEST_DIGEST,
-                self.digest.as_ref().map(ToString::to_string),
-            ),
+            (KEY_ASKED_DIGEST, self.asked_digest.as_ref().map(ToString::to_string)),
+            (KEY_MANIFEST_DIGEST, self.digest.as_ref().map(ToString::to_string)),
         ]
     }
 }
@@ -122,9 +109,7 @@ mod tests {
 
     fn origin(keys: &[(&str, &str, &str)]) -> Origin {
         Origin::from_keys(|group, key| {
-            let found = keys
-                .iter()
-                .find(|(own_group, own_key, _)| (*own_group, *own_key) == (group, key));
+            let found = keys.iter().find(|(own_group, own_key, _)| (*own_group, *own_key) == (group, key));
             found.map(|(_, _, value)| (*value).to_owned())
         })
     }
@@ -137,32 +122,16 @@ mod tests {
     fn ours() {
         let (asked, resolved) = (digest(1), digest(2));
         let seen = origin(&[
-            (
-                "origin",
-                "container-image-reference",
-                "ostree-image-signed:docker://quay.io/os:1",
-            ),
+            ("origin", "container-image-reference", "ostree-image-signed:docker://quay.io/os:1"),
             ("mcd", "id", "20261130-1"),
             ("mcd", "asked-digest", asked.as_str()),
             ("mcd", "manifest-digest", resolved.as_str()),
             ("libostree-transient", "pinned", "true"),
         ]);
-        assert_eq!(
-            seen.image.as_ref().unwrap().to_string(),
-            "ostree-image-signed:docker://quay.io/os:1"
-        );
-        assert_eq!(
-            (seen.id.as_deref(), seen.pinned),
-            (Some("20261130-1"), true)
-        );
-        assert!(
-            seen.has_digest(&asked) && seen.has_digest(&resolved) && !seen.has_digest(&digest(3))
-        );
-        let own: Vec<String> = seen
-            .own_keys()
-            .into_iter()
-            .filter_map(|(_, value)| value)
-            .collect();
+        assert_eq!(seen.image.as_ref().unwrap().to_string(), "ostree-image-signed:docker://quay.io/os:1");
+        assert_eq!((seen.id.as_deref(), seen.pinned), (Some("20261130-1"), true));
+        assert!(seen.has_digest(&asked) && seen.has_digest(&resolved) && !seen.has_digest(&digest(3)));
+        let own: Vec<String> = seen.own_keys().into_iter().filter_map(|(_, value)| value).collect();
         assert_eq!(own, ["20261130-1", asked.as_str(), resolved.as_str()]);
     }
 
@@ -170,53 +139,29 @@ mod tests {
     fn of_other_tools() {
         let written = format!("ostree-unverified-registry:quay.io/os@{}", digest(1));
         let seen = origin(&[("origin", "container-image-reference", &written)]);
-        assert!(
-            seen.has_digest(&digest(1))
-                && seen.id.is_none()
-                && seen.other.is_none()
-                && !seen.pinned
-        );
+        assert!(seen.has_digest(&digest(1)) && seen.id.is_none() && seen.other.is_none() && !seen.pinned);
 
         let seen = origin(&[("origin", "refspec", "debian:12/x86_64/standard")]);
-        assert_eq!(
-            (seen.image, seen.other.as_deref()),
-            (None, Some("debian:12/x86_64/standard"))
-        );
+        assert_eq!((seen.image, seen.other.as_deref()), (None, Some("debian:12/x86_64/standard")));
 
         let url = format!("pivot://quay.io/os@{}", digest(2));
-        let seen = origin(&[
-            ("origin", "custom-url", &url),
-            ("origin", "refspec", "0011"),
-        ]);
+        let seen = origin(&[("origin", "custom-url", &url), ("origin", "refspec", "0011")]);
         assert!(seen.has_digest(&digest(2)));
-        assert_eq!(
-            (seen.image.unwrap().image.location.as_str(), seen.other),
-            ("quay.io/os", Some(url))
-        );
+        assert_eq!((seen.image.unwrap().image.location.as_str(), seen.other), ("quay.io/os", Some(url)));
     }
 
     #[test]
     fn what_cannot_be_read_is_shown_or_absent() {
         let seen = origin(&[
-            (
-                "origin",
-                "container-image-reference",
-                "ostree-unverified-image:dir:/srv/os",
-            ),
+            ("origin", "container-image-reference", "ostree-unverified-image:dir:/srv/os"),
             ("mcd", "manifest-digest", "latest"),
             ("mcd", "id", " "),
             ("libostree-transient", "pinned", "false"),
         ]);
-        let expected = Origin {
-            other: Some("ostree-unverified-image:dir:/srv/os".to_owned()),
-            ..Origin::default()
-        };
+        let expected =
+            Origin { other: Some("ostree-unverified-image:dir:/srv/os".to_owned()), ..Origin::default() };
         assert_eq!(seen, expected);
-        let seen = origin(&[(
-            "origin",
-            "container-image-reference",
-            "docker://me:s3cret@quay.io/os",
-        )]);
+        let seen = origin(&[("origin", "container-image-reference", "docker://me:s3cret@quay.io/os")]);
         assert_eq!(seen.other.as_deref(), Some("docker://…@quay.io/os"));
         assert_eq!(origin(&[]), Origin::default());
     }

@@ -164,22 +164,19 @@ impl Intent {
     pub fn parse(bytes: &[u8]) -> Result<Self, Fault> {
         let json = &mut serde_json::Deserializer::from_slice(bytes);
         let refuse = |why: String| {
-            Fault::failed(format!(
-                "the intent cannot be read (/var/{DIRECTORY}/{INTENT})"
-            ))
-            .why(why)
-            .next("if no change should be under way, drop it: mcd cancel")
+            Fault::failed(format!("the intent cannot be read (/var/{DIRECTORY}/{INTENT})"))
+                .why(why)
+                .next("if no change should be under way, drop it: mcd cancel")
         };
-        let intent = serde_path_to_error::deserialize(&mut *json)
-            .map_err(|error| refuse(error.to_string()))?;
+        let intent =
+            serde_path_to_error::deserialize(&mut *json).map_err(|error| refuse(error.to_string()))?;
         json.end().map_err(|error| refuse(error.to_string()))?;
         Ok(intent)
     }
 
     /// The bytes to be written: JSON for people too, with an end of line.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes =
-            serde_json::to_vec_pretty(self).expect("texts and numbers always make JSON");
+        let mut bytes = serde_json::to_vec_pretty(self).expect("texts and numbers always make JSON");
         bytes.push(b'\n');
         bytes
     }
@@ -197,12 +194,7 @@ impl Intent {
 
 impl HistoryEntry {
     /// An entry without a cause.
-    pub fn new(
-        id: impl Into<String>,
-        to: impl Into<String>,
-        outcome: HistoryOutcome,
-        when: i64,
-    ) -> Self {
+    pub fn new(id: impl Into<String>, to: impl Into<String>, outcome: HistoryOutcome, when: i64) -> Self {
         Self {
             version: RECORD_VERSION,
             id: id.into(),
@@ -233,12 +225,7 @@ impl History {
 
     /// Adds the newest entry; long texts are cut, the oldest entries go.
     pub fn push(&mut self, mut entry: HistoryEntry) {
-        let texts = [
-            Some(&mut entry.who),
-            entry.from.as_mut(),
-            Some(&mut entry.to),
-            entry.why.as_mut(),
-        ];
+        let texts = [Some(&mut entry.who), entry.from.as_mut(), Some(&mut entry.to), entry.why.as_mut()];
         for text in texts.into_iter().flatten() {
             if let Some((end, _)) = text.char_indices().nth(TEXT_LENGTH_MAX) {
                 text.truncate(end);
@@ -250,9 +237,7 @@ impl History {
 
     /// The file's text: one line of JSON for each entry.
     pub fn to_text(&self) -> String {
-        let line = |entry| {
-            serde_json::to_string(entry).expect("texts and numbers always make JSON") + "\n"
-        };
+        let line = |entry| serde_json::to_string(entry).expect("texts and numbers always make JSON") + "\n";
         self.entries.iter().map(line).collect()
     }
 

@@ -93,14 +93,8 @@ mod tests {
     fn keys_as_other_tools_write_them() {
         for (key, escaped) in [
             ("docker://host/os:tag", "docker_3A__2F__2F_host/os_3A_tag"),
-            (
-                "docker://quay.io/a-b/c_d:1",
-                "docker_3A__2F__2F_quay_2E_io/a-b/c__d_3A_1",
-            ),
-            (
-                "docker://h:5/o@sha256:ab",
-                "docker_3A__2F__2F_h_3A_5/o_40_sha256_3A_ab",
-            ),
+            ("docker://quay.io/a-b/c_d:1", "docker_3A__2F__2F_quay_2E_io/a-b/c__d_3A_1"),
+            ("docker://h:5/o@sha256:ab", "docker_3A__2F__2F_h_3A_5/o_40_sha256_3A_ab"),
             ("oci:/srv/os", "oci_3A__2F_srv/os"),
             ("oci:/srv/os/", "oci_3A__2F_srv/os_2F_"),
             ("a//b", "a/_2F_b"),
@@ -118,24 +112,14 @@ mod tests {
     fn refs_of_layers_and_images() {
         let digest = Digest::from_raw([0xab; 32]);
         let blob = blob_ref(&digest);
-        assert_eq!(
-            blob,
-            format!("ostree/container/blob/sha256_3A_{}", "ab".repeat(32))
-        );
+        assert_eq!(blob, format!("ostree/container/blob/sha256_3A_{}", "ab".repeat(32)));
         assert_eq!(blob_of_ref(&blob), Some(digest));
         let image: ImageReference = "quay.io/os:1".parse().unwrap();
         let name = image_ref(&image);
-        assert_eq!(
-            name,
-            "ostree/container/image/docker_3A__2F__2F_quay_2E_io/os_3A_1"
-        );
+        assert_eq!(name, "ostree/container/image/docker_3A__2F__2F_quay_2E_io/os_3A_1");
         assert_eq!(image_of_ref(&name), Some(image));
-        for other in [
-            "ostree/container/blob/x",
-            "ostree/0/1/0",
-            "ostree/container/image/dir_3A__2F_x",
-            &blob,
-        ] {
+        for other in ["ostree/container/blob/x", "ostree/0/1/0", "ostree/container/image/dir_3A__2F_x", &blob]
+        {
             assert_eq!(image_of_ref(other), None, "{other}");
         }
         assert_eq!(blob_of_ref(&name), None);
@@ -143,9 +127,8 @@ mod tests {
 
     #[test]
     fn what_cannot_have_been_written_is_refused() {
-        for escaped in [
-            "_", "a_3A", "_3a_", "_61_", "_110000_", "_D800_", "_+3A_", "/a", "a/", "ä", "_5F_",
-        ] {
+        for escaped in ["_", "a_3A", "_3a_", "_61_", "_110000_", "_D800_", "_+3A_", "/a", "a/", "ä", "_5F_"]
+        {
             assert_eq!(unescape_ref(escaped), None, "{escaped}");
         }
     }

@@ -125,7 +125,8 @@ impl std::str::FromStr for DeploymentName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let refuse = || format!("deployment '{text}': expected CHECKSUM.SERIAL, 64 hex digits, a dot and a number");
+        let refuse =
+            || format!("deployment '{text}': expected CHECKSUM.SERIAL, 64 hex digits, a dot and a number");
         let (checksum, serial) = text.split_once('.').ok_or_else(refuse)?;
         if checksum.len() != 64 || !checksum.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
             return Err(refuse());

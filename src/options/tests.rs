@@ -35,12 +35,12 @@ fn usage_error(line: &str) -> clap::Error {
 #[test]
 fn a_reboot_is_never_asked_for_by_itself() {
     for (line, expected) in [
-        ("mcd pivot host/os:1", Reboot::Never),
-        ("mcd pivot host/os:1 --reboot", Reboot::Auto),
-        ("mcd pivot -r host/os:1", Reboot::Auto),
-        ("mcd pivot --reboot host/os:1", Reboot::Auto),
-        ("mcd pivot --reboot=full host/os:1", Reboot::Full),
-        ("mcd pivot --reboot=never host/os:1", Reboot::Never),
+        ("mcd pivot registry.example/os:1", Reboot::Never),
+        ("mcd pivot registry.example/os:1 --reboot", Reboot::Auto),
+        ("mcd pivot -r registry.example/os:1", Reboot::Auto),
+        ("mcd pivot --reboot registry.example/os:1", Reboot::Auto),
+        ("mcd pivot --reboot=full registry.example/os:1", Reboot::Full),
+        ("mcd pivot --reboot=never registry.example/os:1", Reboot::Never),
     ] {
         let options = pivot_of(line);
         assert_eq!(options.reboot, expected, "{line}");
@@ -50,7 +50,7 @@ fn a_reboot_is_never_asked_for_by_itself() {
 
 #[test]
 fn a_soft_reboot_is_refused_with_a_reason() {
-    let fault = fault("mcd pivot host/os:1 --reboot=soft");
+    let fault = fault("mcd pivot registry.example/os:1 --reboot=soft");
     assert_eq!(fault.kind, ExitKind::Refused);
     assert!(fault.why.is_some() && fault.next.is_some());
 }
@@ -60,9 +60,9 @@ fn what_a_pivot_goes_to() {
     assert_eq!(pivot_of("mcd pivot").asked, Asked::HostApi);
     assert_eq!(pivot_of("mcd pivot --resume").asked, Asked::Resume(None));
     assert_eq!(pivot_of("mcd pivot --resume=abc").asked, Asked::Resume(Some("abc".to_owned())));
-    assert!(pivot_of("mcd pivot host/os:1 --until prepared").until_prepared);
+    assert!(pivot_of("mcd pivot registry.example/os:1 --until prepared").until_prepared);
     for line in [
-        "mcd pivot host/os:1 --resume",
+        "mcd pivot registry.example/os:1 --resume",
         "mcd pivot --resume --karg-append=quiet",
         "mcd pivot --resume --until prepared",
         "mcd pivot --until committed",
@@ -73,19 +73,28 @@ fn what_a_pivot_goes_to() {
 
 #[test]
 fn a_malformed_image_is_a_usage_error_that_quotes_it() {
-    let words = ["mcd", "pivot", "host/os :1"].map(OsString::from);
+    let words = ["mcd", "pivot", "registry.example/os :1"].map(OsString::from);
     let Err(Stop::Fault(fault)) = parse(words) else { panic!("accepted") };
     assert_eq!(fault.kind, ExitKind::Usage);
-    assert!(fault.what.contains("host/os :1"), "{}", fault.what);
+    assert!(fault.what.contains("registry.example/os :1"), "{}", fault.what);
 }
 
 #[test]
 fn kernel_argument_flags_keep_their_order() {
-    let line = "mcd pivot host/os:1 --karg-append=b --karg-delete a --karg-append a=\"1 --karg-replace k=o=n";
-    let kargs = pivot_of(line).kargs;
-    assert_eq!(kargs.append, ["b", "a=\"1"]);
-    assert_eq!(kargs.delete, ["a"]);
-    assert_eq!(kargs.replace, ["k=o=n"]);
+    let line = "mcd pivot registry.example/os:1 --karg-append=b=2 --karg-delete a --karg-append a=\"1\" --karg-replace k=n";
+    let edits = ["a"].map(|it| KargEdit::Delete(it.to_owned())).into_iter();
+    let edits = edits.chain([KargEdit::Replace("k=n".to_owned())]);
+    let edits = edits.chain(["b=2", "a=\"1\""].map(|it| KargEdit::Append(it.to_owned())));
+    assert_eq!(pivot_of(line).kargs, edits.collect::<Vec<_>>());
+}
+
+#[test]
+fn a_malformed_kernel_argument_is_a_usage_error_that_quotes_it() {
+    for argument in ["ostree=/boot/other", "a=\"open"] {
+        let fault = fault(&format!("mcd pivot registry.example/os:1 --karg-append={argument}"));
+        assert_eq!(fault.kind, ExitKind::Usage, "{argument}");
+        assert!(fault.what.contains(argument), "{}", fault.what);
+    }
 }
 
 #[test]
@@ -135,12 +144,15 @@ fn a_name_is_resolved_to_exactly_one_deployment() {
 
 #[test]
 fn the_old_daemon_keeps_its_pivot() {
-    let options = pivot_of("/usr/libexec/machine-config-daemon pivot -k -r host/os:1");
+    let options = pivot_of("/usr/libexec/machine-config-daemon pivot -k -r registry.example/os:1");
     assert!(matches!(options.asked, Asked::Image(_)));
     assert_eq!(options.reboot, Reboot::Full);
     assert_eq!(pivot_of("machine-config-daemon pivot").asked, Asked::HostApi);
     assert_eq!(pivot_of("machine-config-daemon pivot -P").asked, Asked::HostApi);
-    assert_eq!(pivot_of("machine-config-daemon pivot --from-etc-pullspec host/os:1").asked, Asked::HostApi);
+    assert_eq!(
+        pivot_of("machine-config-daemon pivot --from-etc-pullspec registry.example/os:1").asked,
+        Asked::HostApi
+    );
     assert_eq!(pivot_of("machine-config-daemon pivot --keep --logtostderr=true -v 4").reboot, Reboot::Never);
     assert_eq!(usage_error("machine-config-daemon pivot --unchanged-exit-77").exit_code(), 2);
 }
@@ -160,7 +172,7 @@ fn the_old_daemon_refuses_what_is_not_here() {
 
 #[test]
 fn the_stand_alone_pivot_keeps_its_flags() {
-    let options = pivot_of("/usr/bin/pivot --unchanged-exit-77 -k -r host/os:1");
+    let options = pivot_of("/usr/bin/pivot --unchanged-exit-77 -k -r registry.example/os:1");
     assert!(options.unchanged_exit_77);
     assert_eq!(options.reboot, Reboot::Full);
     assert_eq!(pivot_of("pivot").asked, Asked::HostApi);

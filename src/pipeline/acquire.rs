@@ -11,8 +11,8 @@ use super::Session;
 use crate::error::Fault;
 use crate::host::pull::{self, Access, PullOptions, PullPlan, PulledImage, Resolved};
 use crate::host::trust::{self, Trust};
-use crate::model::event::Event;
 use crate::model::digest::Digest;
+use crate::model::event::Event;
 use crate::model::image_ref::{OsImage, Verification};
 use crate::plan::{Plan, Step, preflight};
 
@@ -144,7 +144,13 @@ pub fn pull(session: &Session, image: &OsImage, settings: &PullSettings, dry_run
 /// Resolves a reference and says what fetching it means. Policy is asked first: a rejected image
 /// causes no network traffic.
 #[context("Looking up {image}")]
-fn look_up(session: &Session, image: &OsImage, settings: &PullSettings, grant: Grant, is_quick: bool) -> Result<Fetch> {
+fn look_up(
+    session: &Session,
+    image: &OsImage,
+    settings: &PullSettings,
+    grant: Grant,
+    is_quick: bool,
+) -> Result<Fetch> {
     let mut options = PullOptions {
         access: grant.access.clone(),
         background: settings.background,
@@ -190,7 +196,8 @@ impl Grant {
             Some(policy) => pull::is_verified_under(repo, policy, &pulled.digest),
             None => true,
         };
-        by_policy && self.remote.as_ref().is_none_or(|remote| pull::is_signed_for_remote(repo, pulled, remote))
+        by_policy
+            && self.remote.as_ref().is_none_or(|remote| pull::is_signed_for_remote(repo, pulled, remote))
     }
 }
 
@@ -251,7 +258,9 @@ pub(super) fn refuse_failed(subject: &str, checks: &[preflight::Check]) -> Resul
 /// Fetches what is missing, and notes the proof where one was asked for.
 fn import(session: &Session, fetch: Fetch) -> Result<PulledImage> {
     let repo = session.host.repo()?;
-    session.sink.event(Event::Step { what: format!("importing {} ({})", fetch.image, fetch.resolved.digest.short()) });
+    session.sink.event(Event::Step {
+        what: format!("importing {} ({})", fetch.image, fetch.resolved.digest.short()),
+    });
     let pulled = session.block_on(pull::import(
         &repo,
         &fetch.image,

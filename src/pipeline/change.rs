@@ -171,7 +171,13 @@ fn announce(session: &Session, plan: &Plan) {
 }
 
 /// What a decision means in steps, for the plan that people see.
-fn describe(session: &Session, decision: &Decision, host: &HostStatus, source: Option<&Source>, reboot: bool) -> Result<Plan> {
+fn describe(
+    session: &Session,
+    decision: &Decision,
+    host: &HostStatus,
+    source: Option<&Source>,
+    reboot: bool,
+) -> Result<Plan> {
     let mut plan = Plan { steps: Vec::new(), checks: Vec::new() };
     match decision {
         Decision::NothingToDo | Decision::Resolve => return Ok(plan),
@@ -193,7 +199,8 @@ fn describe(session: &Session, decision: &Decision, host: &HostStatus, source: O
 }
 
 fn deploy_step(session: &Session, deploy: &Deploy, host: &HostStatus) -> Result<Step> {
-    let before = host.next_boot().map(|next| KernelArguments::parse(&next.kernel_arguments)).unwrap_or_default();
+    let before =
+        host.next_boot().map(|next| KernelArguments::parse(&next.kernel_arguments)).unwrap_or_default();
     Ok(Step::Deploy {
         image: deploy.image.clone(),
         kernel_arguments: deploy.kernel_arguments.to_string(),
@@ -205,7 +212,12 @@ fn deploy_step(session: &Session, deploy: &Deploy, host: &HostStatus) -> Result<
 }
 
 /// Import, second gate, prepare, and commit if that is asked for.
-fn carry_out(session: &Session, request: &PivotRequest, deploy: Deploy, source: Option<Source>) -> Result<Outcome> {
+fn carry_out(
+    session: &Session,
+    request: &PivotRequest,
+    deploy: Deploy,
+    source: Option<Source>,
+) -> Result<Outcome> {
     let pulled = source.map(|source| acquire::obtain(session, source)).transpose()?;
     session.stop_if_asked()?;
     let (commit_id, digest, asked_digest) = match pulled {
@@ -250,7 +262,8 @@ fn carry_out(session: &Session, request: &PivotRequest, deploy: Deploy, source: 
 fn check_before_commit(session: &Session, commit: &str) -> Result<()> {
     let host = &session.host;
     host.refuse_unbootable(commit)?;
-    let checks = preflight::before_commit(host.kernel_pair(commit)?, host.tree_size(commit)?, host.observe_space()?);
+    let checks =
+        preflight::before_commit(host.kernel_pair(commit)?, host.tree_size(commit)?, host.observe_space()?);
     acquire::refuse_failed("the deployment", &checks)?;
     host.refuse_etc_conflicts(commit)
 }
@@ -273,7 +286,11 @@ fn commit(session: &Session, locked: &HostLocked<'_>, mut intent: Intent) -> Res
         Err(error) => {
             intent.state = IntentState::Prepared;
             locked.write_intent(&intent)?;
-            locked.append_history(history_entry(&intent, HistoryOutcome::Failed, Some(format!("{error:#}"))))?;
+            locked.append_history(history_entry(
+                &intent,
+                HistoryOutcome::Failed,
+                Some(format!("{error:#}")),
+            ))?;
             Err(error)
         }
     }

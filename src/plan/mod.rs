@@ -102,7 +102,9 @@ fn is_as_wanted(
     desired: &Desired,
 ) -> Result<bool, InvalidKarg> {
     if let Some((image, digest)) = wanted {
-        let has = |own: &Option<Digest>| own.as_ref() == Some(digest) || desired.resolved.is_some() && *own == desired.resolved;
+        let has = |own: &Option<Digest>| {
+            own.as_ref() == Some(digest) || desired.resolved.is_some() && *own == desired.resolved
+        };
         if !has(&deployment.digest) && !has(&deployment.asked_digest) {
             return Ok(false);
         }
@@ -118,7 +120,8 @@ fn is_as_wanted(
 /// bytes must then pass the check before the origin may say so.
 fn needs_new_proof(deployment: &DeploymentStatus, image: &OsImage) -> bool {
     let asked = &image.verification;
-    *asked != Verification::PolicyOnly && deployment.image.as_ref().map(|own| &own.verification) != Some(asked)
+    *asked != Verification::PolicyOnly
+        && deployment.image.as_ref().map(|own| &own.verification) != Some(asked)
 }
 
 /// What will be done, for people (`Display`) and for `--json`.
@@ -209,7 +212,9 @@ impl fmt::Display for Step {
                 write!(f, "drop {} and stay with {}, which runs now", short_name(dropped), short_name(booted))
             }
             Self::Reboot { asked: true } => f.write_str("reboot"),
-            Self::Reboot { asked: false } => f.write_str("takes effect with the next reboot, which is left to you"),
+            Self::Reboot { asked: false } => {
+                f.write_str("takes effect with the next reboot, which is left to you")
+            }
         }
     }
 }

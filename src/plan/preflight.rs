@@ -73,11 +73,27 @@ pub struct Check {
 
 impl Check {
     fn bytes(name: &'static str, needed: u64, available: u64, is_estimate: bool, next: &'static str) -> Self {
-        Self { name, needed, available, is_bytes: true, is_estimate, verdict: verdict(needed, available), next }
+        Self {
+            name,
+            needed,
+            available,
+            is_bytes: true,
+            is_estimate,
+            verdict: verdict(needed, available),
+            next,
+        }
     }
 
     fn count(name: &'static str, needed: u64, available: u64, is_estimate: bool, next: &'static str) -> Self {
-        Self { name, needed, available, is_bytes: false, is_estimate, verdict: verdict(needed, available), next }
+        Self {
+            name,
+            needed,
+            available,
+            is_bytes: false,
+            is_estimate,
+            verdict: verdict(needed, available),
+            next,
+        }
     }
 
     /// Whether it stops the change.
@@ -101,7 +117,8 @@ impl fmt::Display for Check {
     }
 }
 
-const FREE_THE_REPO: &str = "free space: `mcd cleanup` removes images that nothing uses; `mcd status` shows pinned ones";
+const FREE_THE_REPO: &str =
+    "free space: `mcd cleanup` removes images that nothing uses; `mcd status` shows pinned ones";
 const FREE_BOOT: &str = "free space in /boot: `mcd cleanup` removes kernels that no deployment uses; \
                          `ostree admin undeploy INDEX` gives up an old deployment";
 
@@ -110,7 +127,12 @@ const FREE_BOOT: &str = "free space in /boot: `mcd cleanup` removes kernels that
 /// `to_fetch` are the layers that the repo does not have; `twice` says that they are kept once more
 /// in their compressed form while the image is verified; `booted` is the kernel pair that runs, the
 /// best guess at the size of the next one.
-pub fn before_download(to_fetch: &[&Layer], twice: bool, space: Space, booted: Option<KernelPair>) -> Vec<Check> {
+pub fn before_download(
+    to_fetch: &[&Layer],
+    twice: bool,
+    space: Space,
+    booted: Option<KernelPair>,
+) -> Vec<Check> {
     let compressed = to_fetch.iter().fold(0u64, |sum, layer| sum.saturating_add(layer.size));
     let unpacked = to_fetch.iter().fold(0u64, |sum, layer| sum.saturating_add(estimate_unpacked(layer)));
     let pair = booted.map_or(0, |pair| pair.bytes);
@@ -122,7 +144,13 @@ pub fn before_download(to_fetch: &[&Layer], twice: bool, space: Space, booted: O
     if !to_fetch.is_empty() {
         checks.push(Check::bytes("space for the image in the repo", in_repo, usable, true, FREE_THE_REPO));
         if !space.boot_is_on_root {
-            checks.push(Check::bytes("space for its kernel in /boot", pair, space.boot_free, true, FREE_BOOT));
+            checks.push(Check::bytes(
+                "space for its kernel in /boot",
+                pair,
+                space.boot_free,
+                true,
+                FREE_BOOT,
+            ));
         }
     }
     checks
@@ -143,7 +171,8 @@ fn estimate_unpacked(layer: &Layer) -> u64 {
 pub fn before_commit(pair: KernelPair, tree: TreeSize, space: Space) -> Vec<Check> {
     let kernel = if pair.in_boot { 0 } else { pair.bytes };
     let on_root = tree.etc_bytes.saturating_add(if space.boot_is_on_root { kernel } else { 0 });
-    let mut checks = vec![Check::bytes("space for the deployment", on_root, space.repo_free, false, FREE_THE_REPO)];
+    let mut checks =
+        vec![Check::bytes("space for the deployment", on_root, space.repo_free, false, FREE_THE_REPO)];
     if !space.boot_is_on_root {
         checks.push(Check::bytes("space for its kernel in /boot", kernel, space.boot_free, false, FREE_BOOT));
     }

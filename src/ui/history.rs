@@ -1,47 +1,42 @@
 //! The history of changes, as text.
 
 use owo_colors::OwoColorize as _;
-use serde::Serialize;
 
 use super::text::{clean, time};
-
-/// One change, as it is shown: a view of the record.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct HistoryRow {
-    /// Its id.
-    pub id: String,
-    /// Seconds since the epoch.
-    pub when: i64,
-    /// How it ended: prepared, committed, rolled-back, …
-    pub outcome: String,
-    /// From which image.
-    pub from: Option<String>,
-    /// To which image.
-    pub to: String,
-    /// Who asked.
-    pub who: String,
-    /// Why, where that needs saying.
-    pub why: Option<String>,
-}
+use crate::model::records::{HistoryEntry, HistoryOutcome};
 
 /// The whole page.
-pub(super) fn render(rows: &[HistoryRow]) -> String {
-    if rows.is_empty() {
+pub(super) fn render(entries: &[HistoryEntry]) -> String {
+    if entries.is_empty() {
         return "No change was recorded\n".to_owned();
     }
-    rows.iter().map(render_row).collect()
+    entries.iter().map(render_entry).collect()
 }
 
-fn render_row(row: &HistoryRow) -> String {
-    let mut text = format!("{}  {}  {}\n", time(row.when), clean(&row.outcome).bold(), clean(&row.to));
-    if let Some(from) = &row.from {
+fn render_entry(entry: &HistoryEntry) -> String {
+    let mut text =
+        format!("{}  {}  {}\n", time(entry.when), outcome(&entry.outcome).bold(), clean(&entry.to));
+    if let Some(from) = &entry.from {
         text.push_str(&format!("    from  {}\n", clean(from)));
     }
-    text.push_str(&format!("    by    {}\n", clean(&row.who)));
-    if let Some(why) = &row.why {
+    text.push_str(&format!("    by    {}\n", clean(&entry.who)));
+    if let Some(why) = &entry.why {
         text.push_str(&format!("    why   {}\n", clean(why)));
     }
     text
+}
+
+/// One or two words.
+fn outcome(outcome: &HistoryOutcome) -> String {
+    match outcome {
+        HistoryOutcome::Prepared => "prepared".to_owned(),
+        HistoryOutcome::Committed => "committed".to_owned(),
+        HistoryOutcome::Booted => "booted".to_owned(),
+        HistoryOutcome::RolledBack => "rolled back".to_owned(),
+        HistoryOutcome::Cancelled => "cancelled".to_owned(),
+        HistoryOutcome::Failed => "failed".to_owned(),
+        HistoryOutcome::Other(word) => clean(word.as_str().unwrap_or("unknown")),
+    }
 }
 
 #[cfg(test)]
@@ -50,17 +45,19 @@ mod tests {
 
     #[test]
     fn two_changes() {
-        let first = HistoryRow {
+        let first = HistoryEntry {
+            version: 1,
             id: "0f5b2c".to_owned(),
             when: 1_796_079_000,
-            outcome: "committed".to_owned(),
+            outcome: HistoryOutcome::Committed,
             from: None,
             to: "ostree-unverified-registry:registry.example/os:12".to_owned(),
             who: "root: mcd pivot".to_owned(),
             why: None,
+            extra: serde_json::Map::new(),
         };
-        let second = HistoryRow {
-            outcome: "rolled-back".to_owned(),
+        let second = HistoryEntry {
+            outcome: HistoryOutcome::RolledBack,
             from: Some("ostree-unverified-registry:registry.example/os:13".to_owned()),
             why: Some("asked by a person".to_owned()),
             ..first.clone()

@@ -25,7 +25,7 @@ fn a_malformed_command_line_exits_2_and_leaves_stdout_empty() {
         &["pull"],
         &["pin", "nothing-such"],
         &["rollback", "--to", "abc"],
-        &["pull", "host/os:1", "--rate-limit", "fast"],
+        &["pull", "registry.example/os:1", "--rate-limit", "fast"],
         &[],
     ] {
         let output = run(mcd().args(words));
@@ -46,7 +46,7 @@ fn help_and_version_are_data() {
 
 #[test]
 fn an_error_is_what_why_and_next() {
-    let output = run(mcd().args(["pivot", "host/os:1", "--reboot=soft"]));
+    let output = run(mcd().args(["pivot", "registry.example/os:1", "--reboot=soft"]));
     assert_eq!(output.status.code(), Some(3));
     let stderr = text(&output.stderr);
     let lines: Vec<&str> = stderr.lines().collect();

@@ -6,8 +6,8 @@
 
 mod cli;
 mod shipping;
-mod supply_chain;
 #[cfg(feature = "ostree")]
 mod stories;
+mod supply_chain;
 #[cfg(feature = "ostree")]
 mod trust;

@@ -114,26 +114,14 @@ impl BootEntry {
         state: BootState,
         when: i64,
     ) -> Self {
-        Self {
-            id: id.into(),
-            deployment,
-            state,
-            boots: 0,
-            when,
-            extra: Map::new(),
-        }
+        Self { id: id.into(), deployment, state, boots: 0, when, extra: Map::new() }
     }
 }
 
 impl RequestRecord {
     /// A request and what became of it.
     pub fn new(digest: Digest, outcome: RequestOutcome, when: i64) -> Self {
-        Self {
-            digest,
-            outcome,
-            when,
-            extra: Map::new(),
-        }
+        Self { digest, outcome, when, extra: Map::new() }
     }
 }
 
@@ -145,18 +133,12 @@ impl BootRecord {
 
     /// The newest change that made this deployment.
     pub fn entry_of(&self, deployment: &DeploymentName) -> Option<&BootEntry> {
-        self.entries
-            .iter()
-            .rev()
-            .find(|entry| entry.deployment.as_ref() == Some(deployment))
+        self.entries.iter().rev().find(|entry| entry.deployment.as_ref() == Some(deployment))
     }
 
     /// The newest change that is good.
     pub fn last_good(&self) -> Option<&BootEntry> {
-        self.entries
-            .iter()
-            .rev()
-            .find(|entry| entry.state == BootState::Good)
+        self.entries.iter().rev().find(|entry| entry.state == BootState::Good)
     }
 
     /// Notes a change: in the place of the one with its id, or as the newest. What a newer version
@@ -176,9 +158,7 @@ impl BootRecord {
 
     /// What became of a request.
     pub fn request(&self, digest: &Digest) -> Option<&RequestRecord> {
-        self.requests
-            .iter()
-            .find(|request| request.digest == *digest)
+        self.requests.iter().find(|request| request.digest == *digest)
     }
 
     /// Notes what became of a request, as the newest.
@@ -204,9 +184,8 @@ impl BootRecord {
         record.trim();
         let mut shortened = false;
         loop {
-            let payload = serde_json::to_vec(&record).map_err(|error| {
-                Fault::failed("the boot record cannot be written").why(error.to_string())
-            })?;
+            let payload = serde_json::to_vec(&record)
+                .map_err(|error| Fault::failed("the boot record cannot be written").why(error.to_string()))?;
             if payload.len() <= limit {
                 return Ok(payload);
             }
@@ -214,10 +193,7 @@ impl BootRecord {
                 shortened = true;
                 record.shorten_causes(CAUSE_LENGTH_SHORT);
             } else if !record.drop_oldest() && !record.drop_oldest_request() {
-                let why = format!(
-                    "it is {} bytes long, and a slot holds {limit}",
-                    payload.len()
-                );
+                let why = format!("it is {} bytes long, and a slot holds {limit}", payload.len());
                 return Err(Fault::failed("the boot record cannot be written").why(why));
             }
         }
@@ -235,15 +211,12 @@ impl BootRecord {
 
     /// Whether there was one to drop.
     fn drop_oldest(&mut self) -> bool {
-        let good = self
-            .entries
-            .iter()
-            .rposition(|entry| entry.state == BootState::Good);
+        let good = self.entries.iter().rposition(|entry| entry.state == BootState::Good);
         let newest = self.entries.len().saturating_sub(1);
         let kept = |entry: &BootEntry| self.kept.is_some() && entry.deployment == self.kept;
         let entries = self.entries.iter().enumerate();
-        let mut droppable = entries
-            .filter(|(index, entry)| Some(*index) != good && *index != newest && !kept(entry));
+        let mut droppable =
+            entries.filter(|(index, entry)| Some(*index) != good && *index != newest && !kept(entry));
         match droppable.next().map(|(index, _)| index) {
             Some(index) => {
                 self.entries.remove(index);

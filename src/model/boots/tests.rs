@@ -9,19 +9,11 @@ use crate::model::status::DeploymentName;
 const GOLDEN: &[u8] = include_bytes!("../../../tests/fixtures/records/boots-v1.bin");
 
 fn deployment(number: u8, serial: u32) -> DeploymentName {
-    DeploymentName {
-        checksum: hex::encode([number; 32]),
-        serial,
-    }
+    DeploymentName { checksum: hex::encode([number; 32]), serial }
 }
 
 fn entry(number: u8, state: BootState) -> BootEntry {
-    BootEntry::new(
-        format!("change-{number}"),
-        Some(deployment(number, 0)),
-        state,
-        i64::from(number),
-    )
+    BootEntry::new(format!("change-{number}"), Some(deployment(number, 0)), state, i64::from(number))
 }
 
 /// Every kind of value that a record holds.
@@ -33,12 +25,7 @@ fn sample() -> BootRecord {
         kept: Some(deployment(1, 3)),
         entries: vec![
             entry(1, BootState::Good),
-            entry(
-                2,
-                BootState::Failed {
-                    cause: "unit 'kubelet.service' failed".to_owned(),
-                },
-            ),
+            entry(2, BootState::Failed { cause: "unit 'kubelet.service' failed".to_owned() }),
             entry(3, BootState::Unproven),
             entry(4, BootState::RolledBack),
             booted,
@@ -90,12 +77,7 @@ fn slots_are_written_in_turn() {
 
 #[test]
 fn a_file_that_is_new_is_empty_without_a_warning() {
-    for bytes in [
-        vec![],
-        vec![0; FILE_SIZE],
-        vec![0; 100],
-        vec![0; 2 * FILE_SIZE],
-    ] {
+    for bytes in [vec![], vec![0; FILE_SIZE], vec![0; 100], vec![0; 2 * FILE_SIZE]] {
         let file = BootFile::decode(&bytes);
         assert_eq!((file.record, file.warning), (BootRecord::default(), None));
     }
@@ -104,20 +86,14 @@ fn a_file_that_is_new_is_empty_without_a_warning() {
 #[test]
 fn a_write_that_was_cut_leaves_the_record_before() {
     let old = next(&[0; FILE_SIZE], &sample());
-    let write = BootFile::decode(&old)
-        .encode_next(&BootRecord::default())
-        .unwrap();
+    let write = BootFile::decode(&old).encode_next(&BootRecord::default()).unwrap();
     let at = usize::try_from(write.slot.offset()).unwrap();
     for cut in (1..SLOT_SIZE).step_by(7) {
         let mut file = old.clone();
         file[at..at + cut].copy_from_slice(&write.bytes[..cut]);
         let read = BootFile::decode(&file);
         // The last bytes of a slot are zeros: then the write is whole.
-        let expected = if read.warning.is_some() {
-            sample()
-        } else {
-            BootRecord::default()
-        };
+        let expected = if read.warning.is_some() { sample() } else { BootRecord::default() };
         assert_eq!(read.record, expected, "cut at {cut}");
         // The next write goes to the damaged slot, not to the only good one.
         if read.warning.is_some() {
@@ -138,28 +114,11 @@ fn damage_is_told_and_stops_nothing() {
     assert_eq!(read.record, BootRecord::default());
     assert_eq!(
         read.warning.as_deref(),
-        Some(
-            "the boot file is damaged (slot B: its checksum is wrong): the record before it is used"
-        )
+        Some("the boot file is damaged (slot B: its checksum is wrong): the record before it is used")
     );
-    assert!(
-        spoil(SLOT_SIZE, 1)
-            .warning
-            .unwrap()
-            .contains("slot B: its magic is wrong")
-    );
-    assert!(
-        spoil(SLOT_SIZE + 19, 0xff)
-            .warning
-            .unwrap()
-            .contains("slot B: its length is wrong")
-    );
-    assert!(
-        BootFile::decode(&both[..SLOT_SIZE + 30])
-            .warning
-            .unwrap()
-            .contains("slot B: it is cut short")
-    );
+    assert!(spoil(SLOT_SIZE, 1).warning.unwrap().contains("slot B: its magic is wrong"));
+    assert!(spoil(SLOT_SIZE + 19, 0xff).warning.unwrap().contains("slot B: its length is wrong"));
+    assert!(BootFile::decode(&both[..SLOT_SIZE + 30]).warning.unwrap().contains("slot B: it is cut short"));
     // Damage after the payload harms nobody.
     assert_eq!(spoil(FILE_SIZE - 1, 1).warning, None);
 
@@ -167,21 +126,12 @@ fn damage_is_told_and_stops_nothing() {
     assert_eq!(noise.record, BootRecord::default());
     assert!(noise.warning.as_ref().unwrap().ends_with("it starts empty"));
     assert_eq!(
-        BootFile::decode(&written(
-            &[0x5a; FILE_SIZE],
-            &noise.encode_next(&sample()).unwrap()
-        ))
-        .record,
+        BootFile::decode(&written(&[0x5a; FILE_SIZE], &noise.encode_next(&sample()).unwrap())).record,
         sample()
     );
 
     let foreign = [seal(9, b"[]"), vec![0; SLOT_SIZE]].concat();
-    assert!(
-        BootFile::decode(&foreign)
-            .warning
-            .unwrap()
-            .contains("format that is unknown")
-    );
+    assert!(BootFile::decode(&foreign).warning.unwrap().contains("format that is unknown"));
 }
 
 #[test]
@@ -198,26 +148,16 @@ fn what_a_newer_version_added_survives() {
         "requests": [{"digest": Digest::from_raw([1; 32]), "outcome": "postponed", "when": 1, "by": "me"}],
         "kept": null,
     });
-    let file = [
-        seal(1, &serde_json::to_vec(&future).unwrap()),
-        vec![0; SLOT_SIZE],
-    ]
-    .concat();
+    let file = [seal(1, &serde_json::to_vec(&future).unwrap()), vec![0; SLOT_SIZE]].concat();
     let mut record = BootFile::decode(&file).record;
-    assert_eq!(
-        record.entries[0].state,
-        BootState::Other(json!("quarantined"))
-    );
+    assert_eq!(record.entries[0].state, BootState::Other(json!("quarantined")));
     record.note(entry(9, BootState::Committed));
     record.note(BootEntry::new("a", None, BootState::Good, 6));
 
     let after = next(&file, &record);
     assert_eq!(BootFile::decode(&after).record, record);
     let value: Value = serde_json::to_value(&record).unwrap();
-    assert_eq!(
-        (&value["version"], &value["checks"]),
-        (&future["version"], &future["checks"])
-    );
+    assert_eq!((&value["version"], &value["checks"]), (&future["version"], &future["checks"]));
     assert_eq!(value["entries"][0]["slot"], json!(3));
     assert_eq!(value["entries"][0]["state"], json!("good"));
     assert_eq!(value["entries"][2]["state"], future["entries"][2]["state"]);
@@ -226,21 +166,14 @@ fn what_a_newer_version_added_survives() {
 
 #[test]
 fn the_oldest_go_but_not_what_is_needed() {
-    let mut record = BootRecord {
-        kept: Some(deployment(2, 0)),
-        ..BootRecord::default()
-    };
+    let mut record = BootRecord { kept: Some(deployment(2, 0)), ..BootRecord::default() };
     record.note(entry(1, BootState::Good));
     record.note(entry(2, BootState::RolledBack));
     record.note(entry(3, BootState::Good));
     for number in 4..40 {
         record.note(entry(number, BootState::Unproven));
     }
-    let ids: Vec<&str> = record
-        .entries
-        .iter()
-        .map(|entry| entry.id.as_str())
-        .collect();
+    let ids: Vec<&str> = record.entries.iter().map(|entry| entry.id.as_str()).collect();
     assert_eq!(ids.len(), ENTRIES_MAX);
     assert_eq!(ids[..3], ["change-2", "change-3", "change-26"]);
     assert_eq!(ids[15], "change-39");
@@ -250,13 +183,7 @@ fn the_oldest_go_but_not_what_is_needed() {
 
     record.note(entry(30, BootState::Good));
     assert_eq!(record.entry("change-30").unwrap().state, BootState::Good);
-    assert_eq!(
-        (
-            record.entries.len(),
-            record.last_good().unwrap().id.as_str()
-        ),
-        (ENTRIES_MAX, "change-30")
-    );
+    assert_eq!((record.entries.len(), record.last_good().unwrap().id.as_str()), (ENTRIES_MAX, "change-30"));
 }
 
 #[test]
@@ -267,16 +194,9 @@ fn requests_are_bounded_and_known_by_digest() {
         record.note_request(RequestRecord::new(digest, RequestOutcome::CarriedOut, 1));
     }
     let last = Digest::from_raw([19; 32]);
-    record.note_request(RequestRecord::new(
-        last.clone(),
-        RequestOutcome::RolledBack,
-        2,
-    ));
+    record.note_request(RequestRecord::new(last.clone(), RequestOutcome::RolledBack, 2));
     assert_eq!(record.requests.len(), REQUESTS_MAX);
-    assert_eq!(
-        record.request(&last).unwrap().outcome,
-        RequestOutcome::RolledBack
-    );
+    assert_eq!(record.request(&last).unwrap().outcome, RequestOutcome::RolledBack);
     assert!(record.request(&Digest::from_raw([3; 32])).is_none());
 }
 
@@ -285,24 +205,14 @@ fn a_record_always_fits_or_says_why() {
     let mut record = BootRecord::default();
     for number in 0..16 {
         // Escaped in JSON, each of these takes six bytes.
-        record.note(entry(
-            number,
-            BootState::Failed {
-                cause: "\u{1}".repeat(10_000),
-            },
-        ));
+        record.note(entry(number, BootState::Failed { cause: "\u{1}".repeat(10_000) }));
     }
     let file = next(&[0; FILE_SIZE], &record);
     let read = BootFile::decode(&file).record;
     assert_eq!(read.entries.len(), 16);
 
-    record
-        .extra
-        .insert("more".to_owned(), json!("x".repeat(SLOT_SIZE)));
-    let fault = BootFile::decode(&file)
-        .encode_next(&record)
-        .unwrap_err()
-        .to_string();
+    record.extra.insert("more".to_owned(), json!("x".repeat(SLOT_SIZE)));
+    let fault = BootFile::decode(&file).encode_next(&record).unwrap_err().to_string();
     assert!(fault.contains("a slot holds 16328"), "{fault}");
 }
 
@@ -320,38 +230,25 @@ fn state() -> impl Strategy<Value = BootState> {
 fn any_record() -> impl Strategy<Value = BootRecord> {
     let deployment = (0..20_u8, 0..3_u32).prop_map(|(number, serial)| deployment(number, serial));
     let deployment = proptest::option::of(deployment);
-    let entry = (
-        "[a-z]{1,12}",
-        deployment.clone(),
-        state(),
-        any::<u32>(),
-        any::<i64>(),
-    );
+    let entry = ("[a-z]{1,12}", deployment.clone(), state(), any::<u32>(), any::<i64>());
     let entry = entry.prop_map(|(id, deployment, state, boots, when)| BootEntry {
         boots,
         ..BootEntry::new(id, deployment, state, when)
     });
-    let outcome = prop_oneof![
-        Just(RequestOutcome::CarriedOut),
-        Just(RequestOutcome::RolledBack)
-    ];
+    let outcome = prop_oneof![Just(RequestOutcome::CarriedOut), Just(RequestOutcome::RolledBack)];
     let request = (any::<[u8; 32]>(), outcome, any::<i64>())
         .prop_map(|(raw, outcome, when)| RequestRecord::new(Digest::from_raw(raw), outcome, when));
     let entries = proptest::collection::vec(entry, 0..=ENTRIES_MAX);
     let requests = proptest::collection::vec(request, 0..=REQUESTS_MAX);
-    (
-        proptest::option::of("[0-9a-f-]{1,36}"),
-        deployment,
-        entries,
-        requests,
-    )
-        .prop_map(|(boot_uuid, kept, entries, requests)| BootRecord {
+    (proptest::option::of("[0-9a-f-]{1,36}"), deployment, entries, requests).prop_map(
+        |(boot_uuid, kept, entries, requests)| BootRecord {
             boot_uuid,
             kept,
             entries,
             requests,
             extra: serde_json::Map::new(),
-        })
+        },
+    )
 }
 
 proptest! {

@@ -19,17 +19,8 @@ const PATH_LENGTH_MAX: usize = 4096;
 /// host after a password.
 const DIGEST_ALGORITHMS: [&str; 3] = ["sha256:", "sha384:", "sha512:"];
 /// Transports of skopeo that hold no OS image, or none that can be read layer by layer.
-const FOREIGN_TRANSPORTS: [&str; 9] = [
-    "dir",
-    "docker-archive",
-    "docker-daemon",
-    "atomic",
-    "ostree",
-    "sif",
-    "tarball",
-    "http",
-    "https",
-];
+const FOREIGN_TRANSPORTS: [&str; 9] =
+    ["dir", "docker-archive", "docker-daemon", "atomic", "ostree", "sif", "tarball", "http", "https"];
 const TRANSPORTS: &str = "docker://, oci:, oci-archive: or containers-storage:";
 const OSTREE_SPELLINGS: &str = "ostree-unverified-registry:, ostree-unverified-image:, ostree-image-signed:, \
                                 ostree-remote-registry:REMOTE: or ostree-remote-image:REMOTE:";
@@ -67,10 +58,7 @@ fn guarded<T>(text: &str, parse: fn(&str) -> Part<T>) -> Result<T, InvalidRefere
     }
     if text.len() > PATH_LENGTH_MAX {
         let start: String = text.chars().take(60).collect();
-        return refuse(
-            format!("{start}…"),
-            format!("it is longer than {PATH_LENGTH_MAX} bytes"),
-        );
+        return refuse(format!("{start}…"), format!("it is longer than {PATH_LENGTH_MAX} bytes"));
     }
     parse(text).or_else(|reason| refuse(text.to_owned(), reason))
 }
@@ -91,21 +79,12 @@ fn hide_credential(text: &str) -> Option<(String, &'static str)> {
         Some((head, rest)) if head.starts_with("ostree-") => rest,
         _ => text,
     };
-    let paths = [
-        Transport::OciDir,
-        Transport::OciArchive,
-        Transport::ContainersStorage,
-    ];
-    if paths
-        .iter()
-        .any(|transport| body.starts_with(transport.prefix()))
-    {
+    let paths = [Transport::OciDir, Transport::OciArchive, Transport::ContainersStorage];
+    if paths.iter().any(|transport| body.starts_with(transport.prefix())) {
         return None;
     }
     let is_digest = |tail: &str| DIGEST_ALGORITHMS.iter().any(|name| tail.starts_with(name));
-    let (last, _) = body
-        .match_indices('@')
-        .rfind(|(at, _)| !is_digest(&body[at + 1..]))?;
+    let (last, _) = body.match_indices('@').rfind(|(at, _)| !is_digest(&body[at + 1..]))?;
     // Only a scheme before the first `@` may stay.
     let first = body.find('@').unwrap_or(last);
     let keep = body[..first].find("://").map_or(0, |at| at + "://".len());
@@ -119,10 +98,7 @@ fn hide_credential(text: &str) -> Option<(String, &'static str)> {
 }
 
 fn os_image(text: &str) -> Part<OsImage> {
-    let Some((head, rest)) = text
-        .split_once(':')
-        .filter(|(head, _)| head.starts_with("ostree-"))
-    else {
+    let Some((head, rest)) = text.split_once(':').filter(|(head, _)| head.starts_with("ostree-")) else {
         return Ok(bare_image(text)?.into());
     };
     let (verification, image) = match head {
@@ -145,18 +121,13 @@ fn os_image(text: &str) -> Part<OsImage> {
             ));
         }
     };
-    Ok(OsImage {
-        verification,
-        image,
-    })
+    Ok(OsImage { verification, image })
 }
 
 /// `REMOTE:REST`, for an OSTree remote's name.
 fn remote(text: &str) -> Part<(String, &str)> {
     let Some((name, rest)) = text.split_once(':') else {
-        return Err(format!(
-            "remote '{text}': expected REMOTE:IMAGE, with the name of an OSTree remote"
-        ));
+        return Err(format!("remote '{text}': expected REMOTE:IMAGE, with the name of an OSTree remote"));
     };
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     if name.is_empty() || !name.chars().all(allowed) || name.starts_with(['-', '.']) {
@@ -180,9 +151,7 @@ fn with_transport(text: &str) -> Part<ImageReference> {
     }
     match known_transport(text)? {
         Some((transport, rest)) => of_transport(transport, rest),
-        None => Err(format!(
-            "transport: none is written before '{text}'; expected {TRANSPORTS}"
-        )),
+        None => Err(format!("transport: none is written before '{text}'; expected {TRANSPORTS}")),
     }
 }
 
@@ -196,12 +165,7 @@ fn bare_image(text: &str) -> Part<ImageReference> {
 
 /// The transport that is written, if one is; an error for one that cannot be used.
 fn known_transport(text: &str) -> Part<Option<(Transport, &str)>> {
-    let known = [
-        Transport::Registry,
-        Transport::OciDir,
-        Transport::OciArchive,
-        Transport::ContainersStorage,
-    ];
+    let known = [Transport::Registry, Transport::OciDir, Transport::OciArchive, Transport::ContainersStorage];
     for transport in known {
         if let Some(rest) = text.strip_prefix(transport.prefix()) {
             return Ok(Some((transport, rest)));
@@ -214,9 +178,7 @@ fn known_transport(text: &str) -> Part<Option<(Transport, &str)>> {
         return Err("transport 'docker:' is written docker://".to_owned());
     }
     if FOREIGN_TRANSPORTS.contains(&head) || rest.starts_with("//") {
-        return Err(format!(
-            "transport '{head}:' holds no OS image; expected {TRANSPORTS}"
-        ));
+        return Err(format!("transport '{head}:' holds no OS image; expected {TRANSPORTS}"));
     }
     Ok(None)
 }
@@ -246,12 +208,7 @@ fn registry(text: &str) -> Part<ImageReference> {
     path.split('/').try_for_each(check_component)?;
     let location = format!("{host}/{path}");
     check_length(&location)?;
-    Ok(ImageReference {
-        transport: Transport::Registry,
-        location,
-        tag,
-        digest,
-    })
+    Ok(ImageReference { transport: Transport::Registry, location, tag, digest })
 }
 
 fn short_name(text: &str) -> String {
@@ -265,10 +222,7 @@ fn short_name(text: &str) -> String {
 fn split_digest(text: &str) -> Part<(&str, Option<Digest>)> {
     match text.split_once('@') {
         None => Ok((text, None)),
-        Some((rest, digest)) => Ok((
-            rest,
-            Some(digest.parse().map_err(|error| format!("{error}"))?),
-        )),
+        Some((rest, digest)) => Ok((rest, Some(digest.parse().map_err(|error| format!("{error}"))?))),
     }
 }
 
@@ -288,18 +242,14 @@ fn check_tag(tag: &str) -> Part<()> {
         return Err("tag: it is empty".to_owned());
     }
     if tag.len() > TAG_LENGTH_MAX {
-        return Err(format!(
-            "tag: it is longer than {TAG_LENGTH_MAX} characters"
-        ));
+        return Err(format!("tag: it is longer than {TAG_LENGTH_MAX} characters"));
     }
     if tag.starts_with(['.', '-']) {
         return Err(format!("tag '{tag}': it may not start with '.' or '-'"));
     }
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
     match tag.chars().find(|&c| !allowed(c)) {
-        Some(c) => Err(format!(
-            "tag '{tag}': '{c}' is not allowed; letters, digits, '_', '.' and '-' are"
-        )),
+        Some(c) => Err(format!("tag '{tag}': '{c}' is not allowed; letters, digits, '_', '.' and '-' are")),
         None => Ok(()),
     }
 }
@@ -307,9 +257,7 @@ fn check_tag(tag: &str) -> Part<()> {
 fn check_host(text: &str) -> Part<()> {
     let (host, port) = if let Some(inside) = text.strip_prefix('[') {
         let Some((address, after)) = inside.split_once(']') else {
-            return Err(format!(
-                "host '{text}': the ']' of the IPv6 address is missing"
-            ));
+            return Err(format!("host '{text}': the ']' of the IPv6 address is missing"));
         };
         if address.parse::<std::net::Ipv6Addr>().is_err() {
             return Err(format!("host '{text}': '{address}' is not an IPv6 address"));
@@ -326,8 +274,7 @@ fn check_host(text: &str) -> Part<()> {
         }
     };
     if let Some(host) = host {
-        host.split('.')
-            .try_for_each(|label| check_label(host, label))?;
+        host.split('.').try_for_each(|label| check_label(host, label))?;
     }
     match port {
         Some(port) => check_port(port),
@@ -342,13 +289,8 @@ fn check_label(host: &str, label: &str) -> Part<()> {
     if label.starts_with('-') || label.ends_with('-') {
         return Err(format!("host '{host}': '{label}' starts or ends with '-'"));
     }
-    match label
-        .chars()
-        .find(|c| !c.is_ascii_alphanumeric() && *c != '-')
-    {
-        Some(c) => Err(format!(
-            "host '{host}': '{c}' is not allowed; letters, digits, '-' and '.' are"
-        )),
+    match label.chars().find(|c| !c.is_ascii_alphanumeric() && *c != '-') {
+        Some(c) => Err(format!("host '{host}': '{c}' is not allowed; letters, digits, '-' and '.' are")),
         None => Ok(()),
     }
 }
@@ -371,25 +313,16 @@ fn check_component(component: &str) -> Part<()> {
         return refuse("upper-case letters are not allowed in a name".to_owned());
     }
     let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    if let Some(c) = component
-        .chars()
-        .find(|&c| !is_word(c) && !matches!(c, '.' | '_' | '-'))
-    {
-        return refuse(format!(
-            "'{c}' is not allowed; lower-case letters, digits, '.', '_' and '-' are"
-        ));
+    if let Some(c) = component.chars().find(|&c| !is_word(c) && !matches!(c, '.' | '_' | '-')) {
+        return refuse(format!("'{c}' is not allowed; lower-case letters, digits, '.', '_' and '-' are"));
     }
     if !component.starts_with(is_word) || !component.ends_with(is_word) {
         return refuse("it must start and end with a letter or digit".to_owned());
     }
-    let separators = component
-        .split(is_word)
-        .filter(|separator| !separator.is_empty());
+    let separators = component.split(is_word).filter(|separator| !separator.is_empty());
     for separator in separators {
         if !matches!(separator, "." | "_" | "__") && !separator.bytes().all(|b| b == b'-') {
-            return refuse(format!(
-                "'{separator}' cannot stand between letters; '.', '_', '__' or '-' can"
-            ));
+            return refuse(format!("'{separator}' cannot stand between letters; '.', '_', '__' or '-' can"));
         }
     }
     Ok(())
@@ -408,14 +341,9 @@ fn check_length(name: &str) -> Part<()> {
 /// `PATH[:name][@digest]`.
 fn layout(transport: Transport, text: &str) -> Part<ImageReference> {
     let (text, digest) = match text.rsplit_once("@sha256:") {
-        Some((rest, hex)) => (
-            rest,
-            Some(
-                format!("sha256:{hex}")
-                    .parse()
-                    .map_err(|error| format!("{error}"))?,
-            ),
-        ),
+        Some((rest, hex)) => {
+            (rest, Some(format!("sha256:{hex}").parse().map_err(|error| format!("{error}"))?))
+        }
         None => (text, None),
     };
     let (path, tag) = match text.split_once(':') {
@@ -431,12 +359,7 @@ fn layout(transport: Transport, text: &str) -> Part<ImageReference> {
     if let Some(tag) = tag {
         check_layout_tag(tag)?;
     }
-    Ok(ImageReference {
-        transport,
-        location: path.to_owned(),
-        tag: tag.map(str::to_owned),
-        digest,
-    })
+    Ok(ImageReference { transport, location: path.to_owned(), tag: tag.map(str::to_owned), digest })
 }
 
 /// OCI image spec, annotation `org.opencontainers.image.ref.name`: words of letters and digits,
@@ -449,13 +372,9 @@ fn check_layout_tag(tag: &str) -> Part<()> {
     let is_word = |c: char| c.is_ascii_alphanumeric();
     for component in tag.split('/') {
         if !component.starts_with(is_word) || !component.ends_with(is_word) {
-            return refuse(
-                "each part of a name in a layout starts and ends with a letter or digit",
-            );
+            return refuse("each part of a name in a layout starts and ends with a letter or digit");
         }
-        let mut separators = component
-            .split(is_word)
-            .filter(|separator| !separator.is_empty());
+        let mut separators = component.split(is_word).filter(|separator| !separator.is_empty());
         let known = ["-", ".", "_", ":", "@", "+", "--"];
         if separators.any(|separator| !known.contains(&separator)) {
             return refuse(
@@ -491,10 +410,5 @@ fn storage(text: &str) -> Part<ImageReference> {
     path.split('/').try_for_each(check_component)?;
     check_length(name)?;
     let transport = Transport::ContainersStorage;
-    Ok(ImageReference {
-        transport,
-        location: format!("{store}{name}"),
-        tag,
-        digest,
-    })
+    Ok(ImageReference { transport, location: format!("{store}{name}"), tag, digest })
 }

@@ -14,58 +14,28 @@ fn parse(text: &str) -> OsImage {
 fn every_spelling_and_its_origin_form() {
     let digest = hex();
     let table = [
-        (
-            "quay.io/os/base".to_owned(),
-            "ostree-unverified-registry:quay.io/os/base".to_owned(),
-        ),
-        (
-            "quay.io/os:1".to_owned(),
-            "ostree-unverified-registry:quay.io/os:1".to_owned(),
-        ),
-        (
-            format!("quay.io/os@{digest}"),
-            format!("ostree-unverified-registry:quay.io/os@{digest}"),
-        ),
-        (
-            format!("localhost/os:1@{digest}"),
-            format!("ostree-unverified-registry:localhost/os:1@{digest}"),
-        ),
+        ("quay.io/os/base".to_owned(), "ostree-unverified-registry:quay.io/os/base".to_owned()),
+        ("quay.io/os:1".to_owned(), "ostree-unverified-registry:quay.io/os:1".to_owned()),
+        (format!("quay.io/os@{digest}"), format!("ostree-unverified-registry:quay.io/os@{digest}")),
+        (format!("localhost/os:1@{digest}"), format!("ostree-unverified-registry:localhost/os:1@{digest}")),
         (
             "docker://Reg.Example.com:5000/a/b_c/d__e/f-g--h.i:V1_".to_owned(),
             "ostree-unverified-registry:Reg.Example.com:5000/a/b_c/d__e/f-g--h.i:V1_".to_owned(),
         ),
-        (
-            "127.0.0.1:5000/os".to_owned(),
-            "ostree-unverified-registry:127.0.0.1:5000/os".to_owned(),
-        ),
-        (
-            "[::1]:5000/os:1".to_owned(),
-            "ostree-unverified-registry:[::1]:5000/os:1".to_owned(),
-        ),
-        (
-            "[fd00::1]/os".to_owned(),
-            "ostree-unverified-registry:[fd00::1]/os".to_owned(),
-        ),
+        ("127.0.0.1:5000/os".to_owned(), "ostree-unverified-registry:127.0.0.1:5000/os".to_owned()),
+        ("[::1]:5000/os:1".to_owned(), "ostree-unverified-registry:[::1]:5000/os:1".to_owned()),
+        ("[fd00::1]/os".to_owned(), "ostree-unverified-registry:[fd00::1]/os".to_owned()),
         (
             "ostree-mirror:5000/os:1".to_owned(),
             "ostree-unverified-registry:ostree-mirror:5000/os:1".to_owned(),
         ),
-        (
-            "oci:/srv/os".to_owned(),
-            "ostree-unverified-image:oci:/srv/os".to_owned(),
-        ),
-        (
-            "oci:./os dir:v1".to_owned(),
-            "ostree-unverified-image:oci:./os dir:v1".to_owned(),
-        ),
+        ("oci:/srv/os".to_owned(), "ostree-unverified-image:oci:/srv/os".to_owned()),
+        ("oci:./os dir:v1".to_owned(), "ostree-unverified-image:oci:./os dir:v1".to_owned()),
         (
             "oci:/srv/os:quay.io/os:1".to_owned(),
             "ostree-unverified-image:oci:/srv/os:quay.io/os:1".to_owned(),
         ),
-        (
-            format!("oci:/srv/os:1@{digest}"),
-            format!("ostree-unverified-image:oci:/srv/os:1@{digest}"),
-        ),
+        (format!("oci:/srv/os:1@{digest}"), format!("ostree-unverified-image:oci:/srv/os:1@{digest}")),
         (
             format!("oci:/srv/user@home@{digest}"),
             format!("ostree-unverified-image:oci:/srv/user@home@{digest}"),
@@ -78,10 +48,7 @@ fn every_spelling_and_its_origin_form() {
             "containers-storage:localhost/os:1".to_owned(),
             "ostree-unverified-image:containers-storage:localhost/os:1".to_owned(),
         ),
-        (
-            "containers-storage:os".to_owned(),
-            "ostree-unverified-image:containers-storage:os".to_owned(),
-        ),
+        ("containers-storage:os".to_owned(), "ostree-unverified-image:containers-storage:os".to_owned()),
         (
             format!("containers-storage:[overlay@/var/lib/s+/run/s]quay.io:443/os:1@{digest}"),
             format!(
@@ -104,10 +71,7 @@ fn every_spelling_and_its_origin_form() {
             "ostree-image-signed:registry:quay.io/os:1".to_owned(),
             "ostree-image-signed:docker://quay.io/os:1".to_owned(),
         ),
-        (
-            "ostree-image-signed:oci:/srv/os:1".to_owned(),
-            "ostree-image-signed:oci:/srv/os:1".to_owned(),
-        ),
+        ("ostree-image-signed:oci:/srv/os:1".to_owned(), "ostree-image-signed:oci:/srv/os:1".to_owned()),
         (
             "ostree-remote-registry:fedora:quay.io/os:1".to_owned(),
             "ostree-remote-registry:fedora:quay.io/os:1".to_owned(),
@@ -130,11 +94,7 @@ fn every_spelling_and_its_origin_form() {
         assert_eq!(image.to_string(), origin, "{text}");
         assert_eq!(parse(&origin), image, "{text}");
         let json = serde_json::to_string(&image).unwrap();
-        assert_eq!(
-            serde_json::from_str::<OsImage>(&json).unwrap(),
-            image,
-            "{text}"
-        );
+        assert_eq!(serde_json::from_str::<OsImage>(&json).unwrap(), image, "{text}");
     }
 }
 
@@ -145,35 +105,17 @@ fn parts_of_a_registry_reference() {
     assert_eq!(image.transport, Transport::Registry);
     assert_eq!(image.location, "reg.example.com:5000/a/os");
     assert_eq!(image.tag.as_deref(), Some("1"));
-    assert_eq!(
-        image.digest.as_ref().map(Digest::as_str),
-        Some(digest.as_str())
-    );
+    assert_eq!(image.digest.as_ref().map(Digest::as_str), Some(digest.as_str()));
     assert_eq!(image.registry_host(), Some("reg.example.com:5000"));
-    assert_eq!(
-        image.ref_key(),
-        format!("docker://reg.example.com:5000/a/os:1@{digest}")
-    );
-    assert_eq!(
-        image.plain(),
-        format!("reg.example.com:5000/a/os:1@{digest}")
-    );
-    assert_eq!(
-        image.to_skopeo(),
-        format!("docker://reg.example.com:5000/a/os@{digest}")
-    );
+    assert_eq!(image.ref_key(), format!("docker://reg.example.com:5000/a/os:1@{digest}"));
+    assert_eq!(image.plain(), format!("reg.example.com:5000/a/os:1@{digest}"));
+    assert_eq!(image.to_skopeo(), format!("docker://reg.example.com:5000/a/os@{digest}"));
 
     let image = parse("quay.io/os").image;
-    assert_eq!(
-        (image.tag.as_deref(), image.effective_tag()),
-        (None, Some("latest"))
-    );
+    assert_eq!((image.tag.as_deref(), image.effective_tag()), (None, Some("latest")));
     assert_eq!(image.ref_key(), "docker://quay.io/os");
     let image = parse("oci:/srv/os:a:b").image;
-    assert_eq!(
-        (image.location.as_str(), image.tag.as_deref()),
-        ("/srv/os", Some("a:b"))
-    );
+    assert_eq!((image.location.as_str(), image.tag.as_deref()), ("/srv/os", Some("a:b")));
     assert_eq!(image.plain(), "oci:/srv/os:a:b");
 }
 
@@ -224,55 +166,25 @@ fn refusals_name_the_part() {
         ("quay.io/os:1:2", "tag '1:2': ':' is not allowed"),
         ("quay.io/os:ü", "tag 'ü': 'ü' is not allowed"),
         (&long_tag, "tag: it is longer than 128"),
-        (
-            "quay.io/os@sha256:12",
-            "digest 'sha256:12': expected 64 hex digits",
-        ),
+        ("quay.io/os@sha256:12", "digest 'sha256:12': expected 64 hex digits"),
         ("quay.io/os@sha512:12", "digest 'sha512:12': only sha256"),
-        (
-            "quay.io/os@latest",
-            "digest: what follows '@' must be sha256:",
-        ),
+        ("quay.io/os@latest", "digest: what follows '@' must be sha256:"),
         ("quay.io/os@", "digest: what follows '@' must be sha256:"),
-        (
-            "docker:quay.io/os",
-            "transport 'docker:' is written docker://",
-        ),
+        ("docker:quay.io/os", "transport 'docker:' is written docker://"),
         ("dir:/srv/os", "transport 'dir:' holds no OS image"),
         ("docker-archive:/srv/os.tar", "transport 'docker-archive:'"),
         ("https://quay.io/os", "transport 'https:' holds no OS image"),
         ("ftp://quay.io/os", "transport 'ftp:'"),
-        (
-            "ostree-verified:quay.io/os",
-            "transport 'ostree-verified:' is unknown",
-        ),
-        (
-            "ostree-unverified-image:quay.io/os",
-            "transport: none is written before 'quay.io/os'",
-        ),
-        (
-            "ostree-image-signed:quay.io/os",
-            "transport: none is written",
-        ),
-        (
-            "ostree-remote-registry:quay.io/os",
-            "remote 'quay.io/os': expected REMOTE:IMAGE",
-        ),
+        ("ostree-verified:quay.io/os", "transport 'ostree-verified:' is unknown"),
+        ("ostree-unverified-image:quay.io/os", "transport: none is written before 'quay.io/os'"),
+        ("ostree-image-signed:quay.io/os", "transport: none is written"),
+        ("ostree-remote-registry:quay.io/os", "remote 'quay.io/os': expected REMOTE:IMAGE"),
         ("ostree-remote-registry::quay.io/os", "remote '': a name"),
-        (
-            "ostree-remote-image:a/b:docker://quay.io/os",
-            "remote 'a/b': a name",
-        ),
-        (
-            "ostree-remote-image:-a:docker://quay.io/os",
-            "remote '-a': a name",
-        ),
+        ("ostree-remote-image:a/b:docker://quay.io/os", "remote 'a/b': a name"),
+        ("ostree-remote-image:-a:docker://quay.io/os", "remote '-a': a name"),
         ("oci:", "path: there is none after 'oci:'"),
         ("oci-archive::1", "path: there is none after 'oci-archive:'"),
-        (
-            "oci: /srv/os",
-            "path ' /srv/os': it starts or ends with white space",
-        ),
+        ("oci: /srv/os", "path ' /srv/os': it starts or ends with white space"),
         ("oci:/srv/os:", "tag: it is empty"),
         ("oci:/srv/os:-1", "tag '-1': each part"),
         ("oci:/srv/os:a//b", "tag 'a//b': each part"),
@@ -282,24 +194,12 @@ fn refusals_name_the_part() {
         ("oci:/srv/o\ns", "control character"),
         ("quay.io/o\u{1b}[31ms", "control character"),
         ("containers-storage:", "name component: there is no name"),
-        (
-            "containers-storage:[/srv",
-            "path: the ']' that ends the store",
-        ),
-        (
-            "containers-storage:[]os",
-            "path: the store between '[' and ']' is empty",
-        ),
-        (
-            "containers-storage:[/srv]",
-            "name component: there is no name",
-        ),
+        ("containers-storage:[/srv", "path: the ']' that ends the store"),
+        ("containers-storage:[]os", "path: the store between '[' and ']' is empty"),
+        ("containers-storage:[/srv]", "name component: there is no name"),
         ("containers-storage:OS", "name component 'OS': upper-case"),
         ("containers-storage:localhost:x/os", "port 'x'"),
-        (
-            "containers-storage:os@12",
-            "digest '12': it has no algorithm",
-        ),
+        ("containers-storage:os@12", "digest '12': it has no algorithm"),
     ];
     for (text, part) in table {
         let error = text.parse::<OsImage>().expect_err(text).to_string();
@@ -310,9 +210,7 @@ fn refusals_name_the_part() {
 
 #[test]
 fn a_bare_image_has_no_ostree_prefix() {
-    let error = "ostree-unverified-registry:quay.io/os"
-        .parse::<ImageReference>()
-        .unwrap_err();
+    let error = "ostree-unverified-registry:quay.io/os".parse::<ImageReference>().unwrap_err();
     assert!(error.reason.starts_with("port 'quay.io'"), "{error}");
 }
 
@@ -339,15 +237,8 @@ fn credentials_are_refused_and_not_repeated() {
         &format!("me:s3cret@quay.io/os@{digest}"),
     ] {
         let error = text.parse::<OsImage>().unwrap_err();
-        for shown in [
-            error.to_string(),
-            format!("{error:?}"),
-            format!("{:?}", Fault::from(error.clone())),
-        ] {
-            assert!(
-                !shown.contains("s3") && !shown.contains("cret@"),
-                "{text}: {shown}"
-            );
+        for shown in [error.to_string(), format!("{error:?}"), format!("{:?}", Fault::from(error.clone()))] {
+            assert!(!shown.contains("s3") && !shown.contains("cret@"), "{text}: {shown}");
         }
         assert!(error.reason.contains("--authfile"), "{text}: {error}");
     }
@@ -415,10 +306,7 @@ fn os_image() -> impl Strategy<Value = OsImage> {
         "[A-Za-z0-9_][A-Za-z0-9_.-]{0,8}".prop_map(Verification::OstreeRemote),
     ];
     let image = prop_oneof![registry_image(), layout_image(), storage_image()];
-    (verification, image).prop_map(|(verification, image)| OsImage {
-        verification,
-        image,
-    })
+    (verification, image).prop_map(|(verification, image)| OsImage { verification, image })
 }
 
 proptest! {

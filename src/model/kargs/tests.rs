@@ -4,10 +4,7 @@ use super::KargEdit::{Append, AppendIfMissing, Delete, DeleteExact, Replace};
 use super::*;
 
 fn edit(before: &str, edits: &[KargEdit]) -> String {
-    KernelArguments::parse(before)
-        .apply(edits)
-        .unwrap_or_else(|error| panic!("{error}"))
-        .to_string()
+    KernelArguments::parse(before).apply(edits).unwrap_or_else(|error| panic!("{error}")).to_string()
 }
 
 #[test]
@@ -21,18 +18,11 @@ fn splits_at_white_space_outside_of_quotes() {
         (r#""foo=a b" bar"#, vec![r#""foo=a b""#, "bar"]),
         (r#"a b="c d"#, vec!["a", r#"b="c d"#]),
         ("a a a=1 a=1", vec!["a", "a", "a=1", "a=1"]),
-        (
-            "dyndbg=\"file a +p; file b +p\" x",
-            vec!["dyndbg=\"file a +p; file b +p\"", "x"],
-        ),
+        ("dyndbg=\"file a +p; file b +p\" x", vec!["dyndbg=\"file a +p; file b +p\"", "x"]),
     ] {
         let arguments = KernelArguments::parse(text);
         assert_eq!(arguments.arguments(), expected, "{text}");
-        assert_eq!(
-            KernelArguments::parse(&arguments.to_string()),
-            arguments,
-            "{text}"
-        );
+        assert_eq!(KernelArguments::parse(&arguments.to_string()), arguments, "{text}");
     }
 }
 
@@ -48,18 +38,10 @@ fn compares_as_the_kernel_does() {
         (r#"foo="a b""#, r#""foo=a b""#, true),
         (r#"foo="bar""#, "foo=bar", true),
         ("Foo", "foo", false),
-        (
-            "systemd.unified_cgroup_hierarchy=0",
-            "systemd.unified-cgroup-hierarchy=0",
-            true,
-        ),
+        ("systemd.unified_cgroup_hierarchy=0", "systemd.unified-cgroup-hierarchy=0", true),
         ("foobar", "foo", false),
     ] {
-        assert_eq!(
-            KernelArguments::parse(one).contains(other),
-            equal,
-            "{one} {other}"
-        );
+        assert_eq!(KernelArguments::parse(one).contains(other), equal, "{one} {other}");
         assert_eq!(
             KernelArguments::parse(one).is_equivalent(&KernelArguments::parse(other)),
             equal,
@@ -82,25 +64,21 @@ fn edits_table() {
     for (before, edits, after) in [
         ("a", vec![Append("b=1".into())], "a b=1"),
         ("a", vec![Append("a".into())], "a"),
-        ("x console=tty0", vec![Append("console=tty0".into()), Append("console=ttyS0".into())], "x console=tty0 console=ttyS0"),
-        ("hugepagesz=1G hugepages=4", vec![Append("hugepagesz=2M hugepages=4".into())], "hugepagesz=1G hugepages=4 hugepagesz=2M hugepages=4"),
+        (
+            "x console=tty0",
+            vec![Append("console=tty0".into()), Append("console=ttyS0".into())],
+            "x console=tty0 console=ttyS0",
+        ),
+        (
+            "hugepagesz=1G hugepages=4",
+            vec![Append("hugepagesz=2M hugepages=4".into())],
+            "hugepagesz=1G hugepages=4 hugepagesz=2M hugepages=4",
+        ),
         ("y=0 z=4 y=1 z=4", vec![Append("y=0 z=4 y=1 z=4".into())], "y=0 z=4 y=1 z=4"),
         ("", vec![Append(huge.into())], huge),
-        (
-            "a",
-            vec![Append(r#"b="c d""#.into()), Append("e\tf".into())],
-            r#"a b="c d" e f"#,
-        ),
-        (
-            "a b-c",
-            vec![AppendIfMissing("b_c".into()), AppendIfMissing("d".into())],
-            "a b-c d",
-        ),
-        (
-            "nosmt=force",
-            vec![AppendIfMissing("nosmt".into())],
-            "nosmt=force nosmt",
-        ),
+        ("a", vec![Append(r#"b="c d""#.into()), Append("e\tf".into())], r#"a b="c d" e f"#),
+        ("a b-c", vec![AppendIfMissing("b_c".into()), AppendIfMissing("d".into())], "a b-c d"),
+        ("nosmt=force", vec![AppendIfMissing("nosmt".into())], "nosmt=force nosmt"),
         ("a b a=1 c", vec![Delete("a".into())], "b c"),
         ("a b a=1 a=2 a=1", vec![Delete("a=1".into())], "a b a=2"),
         ("a", vec![Delete("b".into()), Delete("c=1".into())], "a"),
@@ -108,16 +86,8 @@ fn edits_table() {
         (r#"a "b=c d""#, vec![Delete(r#"b="c d""#.into())], "a"),
         (r#"a "b=c d""#, vec![Delete("b".into())], "a"),
         ("a b=1 c", vec![Delete("a c".into())], "b=1"),
-        (
-            "nosmt nosmt=force",
-            vec![DeleteExact("nosmt".into())],
-            "nosmt=force",
-        ),
-        (
-            "nosmt=force",
-            vec![DeleteExact("nosmt".into())],
-            "nosmt=force",
-        ),
+        ("nosmt nosmt=force", vec![DeleteExact("nosmt".into())], "nosmt=force"),
+        ("nosmt=force", vec![DeleteExact("nosmt".into())], "nosmt=force"),
         ("a b=1 c", vec![Replace("b=2".into())], "a b=2 c"),
         ("a b=1 c b=3", vec![Replace("b=2".into())], "a b=2 c"),
         ("a", vec![Replace("b=2".into())], "a b=2"),
@@ -128,47 +98,15 @@ fn edits_table() {
             vec![Replace("console=tty0=tty1".into())],
             "console=tty1 x console=ttyS0",
         ),
-        (
-            "console=tty1",
-            vec![Replace("console=tty0=tty1".into())],
-            "console=tty1",
-        ),
-        (
-            "root=/dev/sda1 ro",
-            vec![Replace("root=UUID=ab-cd".into())],
-            "root=UUID=ab-cd ro",
-        ),
-        (
-            "ro",
-            vec![Replace("root=LABEL=x".into())],
-            "ro root=LABEL=x",
-        ),
-        (
-            "rootflags=subvol=a ro",
-            vec![Replace("rootflags=subvol=b".into())],
-            "rootflags=subvol=b ro",
-        ),
-        (
-            "rootflags=subvol=b",
-            vec![Replace("rootflags=subvol=b".into())],
-            "rootflags=subvol=b",
-        ),
+        ("console=tty1", vec![Replace("console=tty0=tty1".into())], "console=tty1"),
+        ("root=/dev/sda1 ro", vec![Replace("root=UUID=ab-cd".into())], "root=UUID=ab-cd ro"),
+        ("ro", vec![Replace("root=LABEL=x".into())], "ro root=LABEL=x"),
+        ("rootflags=subvol=a ro", vec![Replace("rootflags=subvol=b".into())], "rootflags=subvol=b ro"),
+        ("rootflags=subvol=b", vec![Replace("rootflags=subvol=b".into())], "rootflags=subvol=b"),
         ("a=1", vec![Replace("a=\"b=c\"".into())], "a=\"b=c\""),
         // Whatever the order they are typed in: delete, replace, append.
-        (
-            "a b=1 c",
-            vec![
-                Append("a".into()),
-                Replace("b=2".into()),
-                Delete("a".into()),
-            ],
-            "b=2 c a",
-        ),
-        (
-            "ostree=/x a",
-            vec![Delete("a".into()), Append("b".into())],
-            "ostree=/x b",
-        ),
+        ("a b=1 c", vec![Append("a".into()), Replace("b=2".into()), Delete("a".into())], "b=2 c a"),
+        ("ostree=/x a", vec![Delete("a".into()), Append("b".into())], "ostree=/x b"),
         ("a \"b", vec![Delete("\"b\"".into())], "a"),
     ] {
         assert_eq!(edit(before, &edits), after, "{before} {edits:?}");
@@ -180,55 +118,21 @@ fn refusals_name_the_argument() {
     for (before, edit, reason) in [
         ("", Append(String::new()), "kernel argument '': it is empty"),
         ("", Delete("  ".into()), "it is empty"),
-        (
-            "",
-            Append("ostree=/x".into()),
-            "kernel argument 'ostree=/x': 'ostree=' is set by OSTree",
-        ),
-        (
-            "",
-            Append("a ostree=/x".into()),
-            "'ostree=' is set by OSTree",
-        ),
-        (
-            "",
-            Append("\"ostree=/x y\"".into()),
-            "'ostree=' is set by OSTree",
-        ),
+        ("", Append("ostree=/x".into()), "kernel argument 'ostree=/x': 'ostree=' is set by OSTree"),
+        ("", Append("a ostree=/x".into()), "'ostree=' is set by OSTree"),
+        ("", Append("\"ostree=/x y\"".into()), "'ostree=' is set by OSTree"),
         ("", Delete("ostree".into()), "'ostree=' is set by OSTree"),
-        (
-            "",
-            Replace("ostree=/x".into()),
-            "'ostree=' is set by OSTree",
-        ),
-        (
-            "",
-            Append("a\nb".into()),
-            "kernel argument 'a\u{fffd}b': it holds a line end",
-        ),
+        ("", Replace("ostree=/x".into()), "'ostree=' is set by OSTree"),
+        ("", Append("a\nb".into()), "kernel argument 'a\u{fffd}b': it holds a line end"),
         ("", Append("a\0".into()), "control character"),
         ("", Append("a=\"b".into()), "a double quote is never closed"),
         ("", Append("=1".into()), "an argument has no key"),
         ("", Append("\"\"".into()), "an argument has no key"),
-        (
-            "a=\"b",
-            Append("c".into()),
-            "it would become part of 'a=\"b'",
-        ),
-        (
-            "console=tty2",
-            Replace("console=tty0=tty1".into()),
-            "'console=tty0' is not there to be replaced",
-        ),
-        (
-            "",
-            Replace("rootflags=subvol=b".into()),
-            "delete 'rootflags' and append it",
-        ),
+        ("a=\"b", Append("c".into()), "it would become part of 'a=\"b'"),
+        ("console=tty2", Replace("console=tty0=tty1".into()), "'console=tty0' is not there to be replaced"),
+        ("", Replace("rootflags=subvol=b".into()), "delete 'rootflags' and append it"),
     ] {
-        let error = KernelArguments::parse(before)
-            .apply(std::slice::from_ref(&edit))
-            .expect_err(before);
+        let error = KernelArguments::parse(before).apply(std::slice::from_ref(&edit)).expect_err(before);
         assert!(error.to_string().contains(reason), "{edit:?}: {error}");
         assert_eq!(Fault::from(error).kind.code(), 2);
     }

@@ -20,40 +20,19 @@ pub const DOCUMENT_SIZE_MAX: usize = 4 * 1024 * 1024;
 /// Most layers, labels, annotations, history or index entries in a document. Images have some 70.
 pub const COUNT_MAX: usize = 1000;
 
-const MANIFEST_TYPES: [&str; 2] = [
-    "application/vnd.oci.image.manifest.v1+json",
-    "application/vnd.docker.distribution.manifest.v2+json",
-];
-const INDEX_TYPES: [&str; 2] = [
-    "application/vnd.oci.image.index.v1+json",
-    "application/vnd.docker.distribution.manifest.list.v2+json",
-];
-const CONFIG_TYPES: [&str; 2] = [
-    "application/vnd.oci.image.config.v1+json",
-    "application/vnd.docker.container.image.v1+json",
-];
+const MANIFEST_TYPES: [&str; 2] =
+    ["application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json"];
+const INDEX_TYPES: [&str; 2] =
+    ["application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json"];
+const CONFIG_TYPES: [&str; 2] =
+    ["application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json"];
 const LAYER_TYPES: [(&str, Compression); 6] = [
     ("application/vnd.oci.image.layer.v1.tar", Compression::None),
-    (
-        "application/vnd.oci.image.layer.v1.tar+gzip",
-        Compression::Gzip,
-    ),
-    (
-        "application/vnd.oci.image.layer.v1.tar+zstd",
-        Compression::Zstd,
-    ),
-    (
-        "application/vnd.docker.image.rootfs.diff.tar",
-        Compression::None,
-    ),
-    (
-        "application/vnd.docker.image.rootfs.diff.tar.gzip",
-        Compression::Gzip,
-    ),
-    (
-        "application/vnd.docker.image.rootfs.diff.tar.zstd",
-        Compression::Zstd,
-    ),
+    ("application/vnd.oci.image.layer.v1.tar+gzip", Compression::Gzip),
+    ("application/vnd.oci.image.layer.v1.tar+zstd", Compression::Zstd),
+    ("application/vnd.docker.image.rootfs.diff.tar", Compression::None),
+    ("application/vnd.docker.image.rootfs.diff.tar.gzip", Compression::Gzip),
+    ("application/vnd.docker.image.rootfs.diff.tar.zstd", Compression::Zstd),
 ];
 
 /// An image manifest, OCI or Docker schema 2.
@@ -177,42 +156,22 @@ impl Manifest {
         const NAME: &str = "manifest";
         let probe: Probe = document(NAME, bytes)?;
         if probe.manifests.is_some() {
-            return Err(refuse(
-                NAME,
-                "manifests",
-                "it is an index of several images, not an image",
-            ));
+            return Err(refuse(NAME, "manifests", "it is an index of several images, not an image"));
         }
         if probe.fs_layers.is_some() || probe.schema_version == Some(1) {
-            return Err(refuse(
-                NAME,
-                "schemaVersion",
-                "Docker schema 1 is obsolete and cannot be verified",
-            ));
+            return Err(refuse(NAME, "schemaVersion", "Docker schema 1 is obsolete and cannot be verified"));
         }
         let manifest: Self = document(NAME, bytes)?;
         if manifest.schema_version != 2 {
             let why = format!("{} is unknown, expected 2", manifest.schema_version);
             return Err(refuse(NAME, "schemaVersion", why));
         }
-        if let Some(other) = manifest
-            .media_type
-            .as_deref()
-            .filter(|it| !MANIFEST_TYPES.contains(it))
-        {
-            return Err(refuse(
-                NAME,
-                "mediaType",
-                unknown_type(other, "an image manifest"),
-            ));
+        if let Some(other) = manifest.media_type.as_deref().filter(|it| !MANIFEST_TYPES.contains(it)) {
+            return Err(refuse(NAME, "mediaType", unknown_type(other, "an image manifest")));
         }
         let config = manifest.config.media_type.as_str();
         if !CONFIG_TYPES.contains(&config) {
-            return Err(refuse(
-                NAME,
-                "config.mediaType",
-                unknown_type(config, "an image configuration"),
-            ));
+            return Err(refuse(NAME, "config.mediaType", unknown_type(config, "an image configuration")));
         }
         if manifest.layers.is_empty() {
             return Err(refuse(NAME, "layers", "there is none"));
@@ -260,9 +219,7 @@ impl Index {
             os: entry.platform.os,
             variant: entry.platform.variant,
         });
-        Ok(Self {
-            manifests: manifests.collect(),
-        })
+        Ok(Self { manifests: manifests.collect() })
     }
 
     /// The manifest for an architecture, named as in images: the plainest one, without a variant,
@@ -276,46 +233,24 @@ impl Index {
             entry.architecture.as_deref() == Some(architecture)
                 && entry.os.as_deref().is_none_or(|os| os == "linux")
         };
-        let plain = self
-            .manifests
-            .iter()
-            .filter(fits)
-            .find(|entry| entry.variant.is_none());
-        plain
-            .or_else(|| self.manifests.iter().find(fits))
-            .ok_or_else(|| {
-                let there: Vec<String> = self
-                    .manifests
-                    .iter()
-                    .filter_map(IndexEntry::platform)
-                    .collect();
-                let there = if there.is_empty() {
-                    "no platform".to_owned()
-                } else {
-                    there.join(", ")
-                };
-                Fault::refused(format!(
-                    "the image is not made for this machine's architecture, {architecture}"
-                ))
+        let plain = self.manifests.iter().filter(fits).find(|entry| entry.variant.is_none());
+        plain.or_else(|| self.manifests.iter().find(fits)).ok_or_else(|| {
+            let there: Vec<String> = self.manifests.iter().filter_map(IndexEntry::platform).collect();
+            let there = if there.is_empty() { "no platform".to_owned() } else { there.join(", ") };
+            Fault::refused(format!("the image is not made for this machine's architecture, {architecture}"))
                 .why(format!("its index has {there}"))
                 .next("ask for an image that is built for this architecture")
-            })
+        })
     }
 }
 
 impl IndexEntry {
     /// `os/architecture[/variant]`, unless nothing is known, as for a signature or an attestation.
     fn platform(&self) -> Option<String> {
-        let architecture = self
-            .architecture
-            .as_deref()
-            .filter(|name| *name != "unknown")?;
+        let architecture = self.architecture.as_deref().filter(|name| *name != "unknown")?;
         let os = self.os.as_deref().unwrap_or("linux");
         let variant = self.variant.iter().map(|variant| format!("/{variant}"));
-        Some(title_line(&format!(
-            "{os}/{architecture}{}",
-            variant.collect::<String>()
-        )))
+        Some(title_line(&format!("{os}/{architecture}{}", variant.collect::<String>())))
     }
 }
 
@@ -325,20 +260,13 @@ pub(super) fn compression(media_type: &str, index: usize) -> Result<Compression,
         return Ok(*compression);
     }
     let why = if media_type.contains("nondistributable") || media_type.contains("foreign") {
-        format!(
-            "'{}' is a foreign layer: its bytes are not in the registry",
-            title_line(media_type)
-        )
+        format!("'{}' is a foreign layer: its bytes are not in the registry", title_line(media_type))
     } else if media_type.ends_with("+encrypted") {
         format!("'{}' is an encrypted layer", title_line(media_type))
     } else {
         unknown_type(media_type, "a layer")
     };
-    Err(refuse(
-        "manifest",
-        &format!("layers[{index}].mediaType"),
-        why,
-    ))
+    Err(refuse("manifest", &format!("layers[{index}].mediaType"), why))
 }
 
 fn unknown_type(media_type: &str, wanted: &str) -> String {
@@ -352,23 +280,14 @@ fn unknown_type(media_type: &str, wanted: &str) -> String {
 /// spec makes it optional).
 pub(super) fn history_titles(history: &[History], layers: usize) -> Vec<&str> {
     let made = history.iter().filter(|entry| !entry.empty_layer);
-    let titles: Vec<&str> = made
-        .map(|entry| entry.created_by.as_deref().unwrap_or_default())
-        .collect();
-    if titles.len() == layers {
-        titles
-    } else {
-        Vec::new()
-    }
+    let titles: Vec<&str> = made.map(|entry| entry.created_by.as_deref().unwrap_or_default()).collect();
+    if titles.len() == layers { titles } else { Vec::new() }
 }
 
 /// Parses within the size limit; the error names the field.
 fn document<T: DeserializeOwned>(name: &str, bytes: &[u8]) -> Result<T, Fault> {
     if bytes.len() > DOCUMENT_SIZE_MAX {
-        let why = format!(
-            "{} bytes, at most {DOCUMENT_SIZE_MAX} are read",
-            bytes.len()
-        );
+        let why = format!("{} bytes, at most {DOCUMENT_SIZE_MAX} are read", bytes.len());
         return Err(refuse(name, "its size", why));
     }
     let json = &mut serde_json::Deserializer::from_slice(bytes);
@@ -379,14 +298,11 @@ fn document<T: DeserializeOwned>(name: &str, bytes: &[u8]) -> Result<T, Fault> {
         };
         refuse(name, &field, title_line(&error.into_inner().to_string()))
     })?;
-    json.end()
-        .map_err(|error| refuse(name, "the document", error.to_string()))?;
+    json.end().map_err(|error| refuse(name, "the document", error.to_string()))?;
     Ok(value)
 }
 
-fn null_is_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
-    from: D,
-) -> Result<T, D::Error> {
+fn null_is_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 

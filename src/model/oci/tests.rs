@@ -41,20 +41,13 @@ fn config(diff_ids: &[u8], labels: Value) -> Value {
 }
 
 fn parse(manifest: &Value, config: &Value) -> Result<ImageFacts, Fault> {
-    ImageFacts::parse(
-        &serde_json::to_vec(manifest).unwrap(),
-        &serde_json::to_vec(config).unwrap(),
-    )
+    ImageFacts::parse(&serde_json::to_vec(manifest).unwrap(), &serde_json::to_vec(config).unwrap())
 }
 
 /// Three layers of the base and one derived, as ostree-ext writes them.
 fn native() -> (Value, Value) {
-    let mut manifest = manifest(vec![
-        layer(GZIP, 1, 10),
-        layer(ZSTD, 2, 20),
-        layer(PLAIN, 3, 30),
-        layer(GZIP, 4, 40),
-    ]);
+    let mut manifest =
+        manifest(vec![layer(GZIP, 1, 10), layer(ZSTD, 2, 20), layer(PLAIN, 3, 30), layer(GZIP, 4, 40)]);
     manifest["layers"][1]["annotations"] = json!({"ostree.components": "bash,coreutils"});
     manifest["layers"][2]["annotations"] = json!({"ostree.components": ""});
     let labels = json!({
@@ -80,29 +73,18 @@ fn a_native_image() {
     let (manifest, config) = native();
     let facts = parse(&manifest, &config).unwrap();
     assert_eq!(facts.kind, ImageKind::Native);
-    assert_eq!(
-        (facts.architecture.as_str(), facts.os.as_str()),
-        ("amd64", "linux")
-    );
+    assert_eq!((facts.architecture.as_str(), facts.os.as_str()), ("amd64", "linux"));
     assert_eq!(facts.version.as_deref(), Some("1.1"));
     assert_eq!(facts.created, Some(1_796_040_000));
     assert_eq!(facts.base_commit, Some("ab".repeat(32)));
     assert_eq!(facts.config_digest.to_string(), digest(0xcc));
     assert!(facts.bootable_label && facts.has_derived_layers());
     assert_eq!(facts.compressed_size(), 100);
-    let seen: Vec<_> = facts
-        .layers
-        .iter()
-        .map(|it| (it.kind, it.media, it.title.as_str()))
-        .collect();
+    let seen: Vec<_> = facts.layers.iter().map(|it| (it.kind, it.media, it.title.as_str())).collect();
     assert_eq!(
         seen,
         [
-            (
-                LayerKind::Commit,
-                Compression::Gzip,
-                "ostree export of commit ab"
-            ),
+            (LayerKind::Commit, Compression::Gzip, "ostree export of commit ab"),
             (LayerKind::Component, Compression::Zstd, "bash,coreutils"),
             (LayerKind::Component, Compression::None, "the rest [31m"),
             (LayerKind::Derived, Compression::Gzip, "RUN touch /etc/x"),
@@ -116,10 +98,7 @@ fn an_unchunked_image_is_one_commit_layer() {
     let config = config(&[11], json!({"ostree.final-diffid": digest(11)}));
     let facts = parse(&manifest(vec![layer(GZIP, 1, 10)]), &config).unwrap();
     assert_eq!(facts.layers[0].kind, LayerKind::Commit);
-    assert_eq!(
-        (facts.base_commit.as_deref(), facts.bootable_label),
-        (None, false)
-    );
+    assert_eq!((facts.base_commit.as_deref(), facts.bootable_label), (None, false));
     assert!(!facts.has_derived_layers());
 }
 
@@ -136,14 +115,8 @@ fn docker_documents_and_their_nulls() {
     config["history"] = Value::Null;
     config["container_config"] = json!({"Hostname": "x"});
     let facts = parse(&manifest, &config).unwrap();
-    assert_eq!(
-        (facts.kind, facts.layers[0].media),
-        (ImageKind::Plain, Compression::Gzip)
-    );
-    assert_eq!(
-        (facts.layers[1].media, facts.layers[1].kind),
-        (Compression::None, LayerKind::Derived)
-    );
+    assert_eq!((facts.kind, facts.layers[0].media), (ImageKind::Plain, Compression::Gzip));
+    assert_eq!((facts.layers[1].media, facts.layers[1].kind), (Compression::None, LayerKind::Derived));
     config["config"] = Value::Null;
     manifest.as_object_mut().unwrap().remove("mediaType");
     assert_eq!(parse(&manifest, &config).unwrap().labels.len(), 0);
@@ -153,23 +126,13 @@ fn docker_documents_and_their_nulls() {
 fn a_legacy_image_has_its_label() {
     let labels = json!({"com.coreos.ostree-commit": "cd".repeat(32), "version": "42.80"});
     let facts = parse(&manifest(vec![layer(GZIP, 1, 10)]), &config(&[11], labels)).unwrap();
-    assert_eq!(
-        (facts.kind, facts.base_commit),
-        (ImageKind::Legacy, Some("cd".repeat(32)))
-    );
-    assert_eq!(
-        (facts.version.as_deref(), facts.layers[0].kind),
-        (Some("42.80"), LayerKind::Derived)
-    );
+    assert_eq!((facts.kind, facts.base_commit), (ImageKind::Legacy, Some("cd".repeat(32))));
+    assert_eq!((facts.version.as_deref(), facts.layers[0].kind), (Some("42.80"), LayerKind::Derived));
 }
 
 #[test]
 fn the_same_layer_twice_counts_once() {
-    let manifest = manifest(vec![
-        layer(GZIP, 1, 10),
-        layer(GZIP, 2, 5),
-        layer(GZIP, 1, 10),
-    ]);
+    let manifest = manifest(vec![layer(GZIP, 1, 10), layer(GZIP, 2, 5), layer(GZIP, 1, 10)]);
     let facts = parse(&manifest, &config(&[11, 12, 11], json!({}))).unwrap();
     assert_eq!((facts.layers.len(), facts.compressed_size()), (3, 15));
 }
@@ -178,15 +141,10 @@ fn the_same_layer_twice_counts_once() {
 fn the_annotation_wins_over_created_and_nonsense_is_absent() {
     let mut manifest = manifest(vec![layer(GZIP, 1, 10)]);
     let mut config = config(&[11], json!({}));
-    manifest["annotations"] =
-        json!({"org.opencontainers.image.created": "1970-01-01T00:01:00+00:00"});
+    manifest["annotations"] = json!({"org.opencontainers.image.created": "1970-01-01T00:01:00+00:00"});
     assert_eq!(parse(&manifest, &config).unwrap().created, Some(60));
     manifest["annotations"] = json!({});
-    for nonsense in [
-        json!("0001-01-01T00:00:00Z"),
-        json!("yesterday"),
-        Value::Null,
-    ] {
+    for nonsense in [json!("0001-01-01T00:00:00Z"), json!("yesterday"), Value::Null] {
         config["created"] = nonsense;
         assert_eq!(parse(&manifest, &config).unwrap().created, None);
     }
@@ -198,30 +156,10 @@ type Spoil = (&'static str, &'static str, Value, &'static str);
 #[test]
 fn refusals_name_the_field() {
     let table: Vec<Spoil> = vec![
-        (
-            "manifest",
-            "/schemaVersion",
-            json!(3),
-            "manifest cannot be used: schemaVersion: 3 is unknown",
-        ),
-        (
-            "manifest",
-            "/schemaVersion",
-            json!(1),
-            "schemaVersion: Docker schema 1",
-        ),
-        (
-            "manifest",
-            "/schemaVersion",
-            json!("2"),
-            "schemaVersion: invalid type",
-        ),
-        (
-            "manifest",
-            "/mediaType",
-            json!("text/html"),
-            "mediaType: 'text/html' is not an image manifest",
-        ),
+        ("manifest", "/schemaVersion", json!(3), "manifest cannot be used: schemaVersion: 3 is unknown"),
+        ("manifest", "/schemaVersion", json!(1), "schemaVersion: Docker schema 1"),
+        ("manifest", "/schemaVersion", json!("2"), "schemaVersion: invalid type"),
+        ("manifest", "/mediaType", json!("text/html"), "mediaType: 'text/html' is not an image manifest"),
         (
             "manifest",
             "/mediaType",
@@ -234,43 +172,13 @@ fn refusals_name_the_field() {
             json!("application/vnd.oci.empty.v1+json"),
             "config.mediaType: 'application/vnd.oci.empty.v1+json' is not an image configuration",
         ),
-        (
-            "manifest",
-            "/config/digest",
-            json!("sha512:0"),
-            "config.digest: digest 'sha512:0': only sha256",
-        ),
+        ("manifest", "/config/digest", json!("sha512:0"), "config.digest: digest 'sha512:0': only sha256"),
         ("manifest", "/layers", json!([]), "layers: there is none"),
-        (
-            "manifest",
-            "/layers",
-            json!({}),
-            "layers: invalid type: map, expected a list of at most 1000",
-        ),
-        (
-            "manifest",
-            "/layers/1/size",
-            json!(-1),
-            "layers[1].size: invalid value: integer `-1`",
-        ),
-        (
-            "manifest",
-            "/layers/1/size",
-            json!(1.5),
-            "layers[1].size: invalid type: floating point",
-        ),
-        (
-            "manifest",
-            "/layers/1/size",
-            json!(u64::MAX),
-            "layers[1].size: with the layers before it",
-        ),
-        (
-            "manifest",
-            "/layers/2/digest",
-            json!("x"),
-            "layers[2].digest: digest 'x': it has no algorithm",
-        ),
+        ("manifest", "/layers", json!({}), "layers: invalid type: map, expected a list of at most 1000"),
+        ("manifest", "/layers/1/size", json!(-1), "layers[1].size: invalid value: integer `-1`"),
+        ("manifest", "/layers/1/size", json!(1.5), "layers[1].size: invalid type: floating point"),
+        ("manifest", "/layers/1/size", json!(u64::MAX), "layers[1].size: with the layers before it"),
+        ("manifest", "/layers/2/digest", json!("x"), "layers[2].digest: digest 'x': it has no algorithm"),
         (
             "manifest",
             "/layers/2/mediaType",
@@ -307,31 +215,11 @@ fn refusals_name_the_field() {
             json!([digest(11)]),
             "rootfs.diff_ids: 1 diff ids, but the manifest has 4 layers",
         ),
-        (
-            "config",
-            "/rootfs/diff_ids/2",
-            json!("x"),
-            "rootfs.diff_ids[2]: digest 'x'",
-        ),
-        (
-            "config",
-            "/rootfs",
-            json!({}),
-            "rootfs: missing field `diff_ids`",
-        ),
-        (
-            "config",
-            "/architecture",
-            json!(""),
-            "architecture: it is empty",
-        ),
+        ("config", "/rootfs/diff_ids/2", json!("x"), "rootfs.diff_ids[2]: digest 'x'"),
+        ("config", "/rootfs", json!({}), "rootfs: missing field `diff_ids`"),
+        ("config", "/architecture", json!(""), "architecture: it is empty"),
         ("config", "/os", json!(7), "os: invalid type"),
-        (
-            "config",
-            "/history/0/created_by",
-            json!([]),
-            "history[0].created_by: invalid type",
-        ),
+        ("config", "/history/0/created_by", json!([]), "history[0].created_by: invalid type"),
         (
             "config",
             "/config/Labels/ostree.final-diffid",
@@ -350,41 +238,24 @@ fn refusals_name_the_field() {
             json!("AB"),
             "config.Labels.\"ostree.commit\": 'AB' is no OSTree commit",
         ),
-        (
-            "config",
-            "/config/Labels/version",
-            json!(1),
-            "config.Labels.version: invalid type",
-        ),
+        ("config", "/config/Labels/version", json!(1), "config.Labels.version: invalid type"),
     ];
     for (which, pointer, value, message) in table {
         let (mut manifest, mut config) = native();
-        let document = if which == "manifest" {
-            &mut manifest
-        } else {
-            &mut config
-        };
-        *document
-            .pointer_mut(pointer)
-            .unwrap_or_else(|| panic!("{pointer}")) = value;
+        let document = if which == "manifest" { &mut manifest } else { &mut config };
+        *document.pointer_mut(pointer).unwrap_or_else(|| panic!("{pointer}")) = value;
         let fault = parse(&manifest, &config).expect_err(pointer);
         assert!(fault.to_string().contains(message), "{pointer}: {fault}");
-        assert!(
-            fault
-                .to_string()
-                .contains(&format!("image's {which} cannot")),
-            "{pointer}: {fault}"
-        );
+        assert!(fault.to_string().contains(&format!("image's {which} cannot")), "{pointer}: {fault}");
         assert_eq!(fault.kind.code(), 3);
     }
 }
 
 #[test]
 fn one_blob_cannot_be_two_things() {
-    for (second, diff_id, part) in [
-        (layer(ZSTD, 1, 10), 11, "another media type"),
-        (layer(GZIP, 1, 10), 12, "another diff id"),
-    ] {
+    for (second, diff_id, part) in
+        [(layer(ZSTD, 1, 10), 11, "another media type"), (layer(GZIP, 1, 10), 12, "another diff id")]
+    {
         let manifest = manifest(vec![layer(GZIP, 1, 10), second]);
         let fault = parse(&manifest, &config(&[11, diff_id], json!({}))).unwrap_err();
         assert!(fault.to_string().contains(part), "{fault}");
@@ -396,29 +267,15 @@ fn limits_are_in_the_message() {
     let layers: Vec<Value> = (0..1001).map(|_| layer(GZIP, 1, 1)).collect();
     let one = config(&[11], json!({}));
     let fault = parse(&manifest(layers), &one).unwrap_err().to_string();
-    assert!(
-        fault.contains("layers: invalid length 1001, expected a list of at most 1000"),
-        "{fault}"
-    );
+    assert!(fault.contains("layers: invalid length 1001, expected a list of at most 1000"), "{fault}");
 
-    let labels: BTreeMap<String, String> =
-        (0..1001).map(|n| (n.to_string(), String::new())).collect();
-    let fault = parse(
-        &manifest(vec![layer(GZIP, 1, 1)]),
-        &config(&[11], json!(labels)),
-    )
-    .unwrap_err();
-    assert!(
-        fault.to_string().contains("a map of at most 1000 texts"),
-        "{fault}"
-    );
+    let labels: BTreeMap<String, String> = (0..1001).map(|n| (n.to_string(), String::new())).collect();
+    let fault = parse(&manifest(vec![layer(GZIP, 1, 1)]), &config(&[11], json!(labels))).unwrap_err();
+    assert!(fault.to_string().contains("a map of at most 1000 texts"), "{fault}");
 
     let big = vec![b' '; DOCUMENT_SIZE_MAX + 1];
     let fault = ImageFacts::parse(&big, b"{}").unwrap_err().to_string();
-    assert!(
-        fault.contains("its size: 4194305 bytes, at most 4194304 are read"),
-        "{fault}"
-    );
+    assert!(fault.contains("its size: 4194305 bytes, at most 4194304 are read"), "{fault}");
 }
 
 #[test]
@@ -428,11 +285,7 @@ fn broken_json_is_refused() {
     let config = serde_json::to_vec(&config).unwrap();
     let trailing = [config.as_slice(), b"x"].concat();
     for (manifest, config, part) in [
-        (
-            &manifest[..manifest.len() - 5],
-            config.as_slice(),
-            "image's manifest",
-        ),
+        (&manifest[..manifest.len() - 5], config.as_slice(), "image's manifest"),
         (&manifest, &config[..20], "image's config"),
         (b"", &config, "the document: EOF"),
         (b"[]", &config, "the document: "),
@@ -448,17 +301,14 @@ fn broken_json_is_refused() {
 }
 
 fn index(platforms: &[(&str, &str, Option<&str>)]) -> Value {
-    let entries = platforms
-        .iter()
-        .enumerate()
-        .map(|(number, (os, architecture, variant))| {
-            json!({
-                "mediaType": "application/vnd.oci.image.manifest.v1+json",
-                "digest": digest(u8::try_from(number).unwrap()),
-                "size": 500,
-                "platform": {"os": os, "architecture": architecture, "variant": variant},
-            })
-        });
+    let entries = platforms.iter().enumerate().map(|(number, (os, architecture, variant))| {
+        json!({
+            "mediaType": "application/vnd.oci.image.manifest.v1+json",
+            "digest": digest(u8::try_from(number).unwrap()),
+            "size": 500,
+            "platform": {"os": os, "architecture": architecture, "variant": variant},
+        })
+    });
     json!({
         "schemaVersion": 2,
         "mediaType": "application/vnd.oci.image.index.v1+json",
@@ -482,10 +332,7 @@ fn an_index_has_one_for_this_machine() {
 
     let index = Index::parse(&bytes).unwrap();
     assert_eq!(index.choose("amd64").unwrap().digest.to_string(), digest(2));
-    assert_eq!(
-        index.choose("arm64").unwrap().variant.as_deref(),
-        Some("v8")
-    );
+    assert_eq!(index.choose("arm64").unwrap().variant.as_deref(), Some("v8"));
     let fault = index.choose("s390x").unwrap_err();
     assert_eq!(fault.kind.code(), 3);
     assert_eq!(
@@ -494,12 +341,7 @@ fn an_index_has_one_for_this_machine() {
          its index has windows/amd64, linux/amd64/v3, linux/amd64, linux/arm64/v8"
     );
     let fault = parse(&raw, &config(&[11], json!({}))).unwrap_err();
-    assert!(
-        fault
-            .to_string()
-            .contains("manifests: it is an index of several images"),
-        "{fault}"
-    );
+    assert!(fault.to_string().contains("manifests: it is an index of several images"), "{fault}");
 }
 
 #[test]
@@ -516,31 +358,17 @@ fn a_docker_list_without_platforms_and_nested_indexes() {
     });
     let index = Index::parse(&serde_json::to_vec(&raw).unwrap()).unwrap();
     assert_eq!(index.manifests.len(), 1);
+    assert!(index.choose("amd64").unwrap_err().to_string().contains("its index has no platform"));
+    let fault = Index::parse(br#"{"schemaVersion":2,"manifests":[{"mediaType":"x","size":1}]}"#).unwrap_err();
     assert!(
-        index
-            .choose("amd64")
-            .unwrap_err()
-            .to_string()
-            .contains("its index has no platform")
-    );
-    let fault = Index::parse(br#"{"schemaVersion":2,"manifests":[{"mediaType":"x","size":1}]}"#)
-        .unwrap_err();
-    assert!(
-        fault
-            .to_string()
-            .contains("index cannot be used: manifests[0]: missing field `digest`"),
+        fault.to_string().contains("index cannot be used: manifests[0]: missing field `digest`"),
         "{fault}"
     );
 }
 
 #[test]
 fn machines_are_named_as_images_name_them() {
-    for (machine, name) in [
-        ("x86_64", "amd64"),
-        ("aarch64", "arm64"),
-        ("i686", "386"),
-        ("s390x", "s390x"),
-    ] {
+    for (machine, name) in [("x86_64", "amd64"), ("aarch64", "arm64"), ("i686", "386"), ("s390x", "s390x")] {
         assert_eq!(oci_architecture(machine), name);
     }
 }

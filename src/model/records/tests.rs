@@ -25,10 +25,7 @@ fn intent() -> Intent {
         image_commit: hex::encode([3; 32]),
         commit: hex::encode([4; 32]),
         kernel_arguments: "root=UUID=ab-cd ro dyndbg=\"file a +p\"".to_owned(),
-        base: Some(DeploymentName {
-            checksum: hex::encode([5; 32]),
-            serial: 1,
-        }),
+        base: Some(DeploymentName { checksum: hex::encode([5; 32]), serial: 1 }),
         request_digest: Some(digest(6)),
         reboot: true,
         who: "root, by mcd pivot".to_owned(),
@@ -48,8 +45,7 @@ fn history() -> Vec<HistoryEntry> {
     ];
     let entry = |(index, outcome)| {
         let when = 1_796_040_000 + i64::try_from(index).unwrap();
-        let mut entry =
-            HistoryEntry::new("20261130T120000-1f3a", "quay.io/os/base:2", outcome, when);
+        let mut entry = HistoryEntry::new("20261130T120000-1f3a", "quay.io/os/base:2", outcome, when);
         entry.who = "root, by mcd pivot".to_owned();
         entry.from = (index > 0).then(|| "quay.io/os/base:1".to_owned());
         entry.why = (index == 5).then(|| "a \"full\" disk:\nno space left".to_owned());
@@ -62,11 +58,7 @@ fn history() -> Vec<HistoryEntry> {
 fn the_first_intent_stays_readable() {
     assert_eq!(Intent::parse(INTENT_V1.as_bytes()).unwrap(), intent());
     assert_eq!(String::from_utf8(intent().to_bytes()).unwrap(), INTENT_V1);
-    assert!(
-        intent().is_committed()
-            && intent().has_digest(&digest(1))
-            && intent().has_digest(&digest(2))
-    );
+    assert!(intent().is_committed() && intent().has_digest(&digest(1)) && intent().has_digest(&digest(2)));
     assert!(!intent().has_digest(&digest(3)));
 }
 
@@ -80,10 +72,7 @@ fn the_first_history_stays_readable() {
 #[test]
 fn a_newer_intent_is_read_and_kept() {
     let read = Intent::parse(INTENT_FUTURE.as_bytes()).unwrap();
-    assert_eq!(
-        (read.version, read.state.clone()),
-        (3, IntentState::Other(json!("suspended")))
-    );
+    assert_eq!((read.version, read.state.clone()), (3, IntentState::Other(json!("suspended"))));
     assert!(!read.is_committed());
     assert_eq!(
         (&read.asked, &read.digest, &read.commit),
@@ -101,17 +90,11 @@ fn a_newer_intent_is_read_and_kept() {
 fn a_newer_history_is_read_and_kept() {
     let mut read = History::parse(HISTORY_FUTURE);
     assert_eq!((read.entries.len(), read.unreadable), (2, 0));
-    assert_eq!(
-        read.entries[0].outcome,
-        HistoryOutcome::Other(json!({"postponed": 5}))
-    );
+    assert_eq!(read.entries[0].outcome, HistoryOutcome::Other(json!({"postponed": 5})));
     read.push(HistoryEntry::new("x", "y", HistoryOutcome::Booted, 1));
     let written = read.to_text();
-    let values = |text: &str| -> Vec<Value> {
-        text.lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect()
-    };
+    let values =
+        |text: &str| -> Vec<Value> { text.lines().map(|line| serde_json::from_str(line).unwrap()).collect() };
     let (written, original) = (values(&written), values(HISTORY_FUTURE));
     assert_eq!(written.len(), 3);
     assert_eq!(written[0]["pool"], original[0]["pool"]);
@@ -121,15 +104,7 @@ fn a_newer_history_is_read_and_kept() {
 #[test]
 fn an_older_intent_without_the_later_fields_is_read() {
     let mut value = serde_json::to_value(intent()).unwrap();
-    for field in [
-        "version",
-        "asked_digest",
-        "base",
-        "request_digest",
-        "reboot",
-        "who",
-        "when",
-    ] {
+    for field in ["version", "asked_digest", "base", "request_digest", "reboot", "who", "when"] {
         value.as_object_mut().unwrap().remove(field);
     }
     let read = Intent::parse(&serde_json::to_vec(&value).unwrap()).unwrap();
@@ -147,14 +122,8 @@ fn a_bad_intent_is_named() {
         (Vec::new(), "EOF"),
         (b"{}".to_vec(), "missing field `id`"),
         (INTENT_V1.as_bytes()[..100].to_vec(), "EOF"),
-        (
-            [INTENT_V1.as_bytes(), b"{}"].concat(),
-            "trailing characters",
-        ),
-        (
-            spoiled("asked", json!("os:1")),
-            "asked: image reference 'os:1': host",
-        ),
+        ([INTENT_V1.as_bytes(), b"{}"].concat(), "trailing characters"),
+        (spoiled("asked", json!("os:1")), "asked: image reference 'os:1': host"),
         (spoiled("digest", json!("x")), "digest: digest 'x'"),
         (spoiled("base", json!("x")), "base: deployment 'x'"),
         (spoiled("reboot", json!("yes")), "reboot: invalid type"),
@@ -169,10 +138,7 @@ fn a_bad_intent_is_named() {
 #[test]
 fn a_cut_history_keeps_its_other_lines() {
     let cut = &HISTORY_V1[..HISTORY_V1.len() - 20];
-    let text = format!(
-        "\n{cut}\nnonsense\n\u{0}\u{0}\n{}",
-        HISTORY_V1.lines().next().unwrap()
-    );
+    let text = format!("\n{cut}\nnonsense\n\u{0}\u{0}\n{}", HISTORY_V1.lines().next().unwrap());
     let read = History::parse(&text);
     assert_eq!((read.entries.len(), read.unreadable), (6, 3));
     assert_eq!(History::parse(""), History::default());
@@ -186,14 +152,8 @@ fn the_history_is_bounded() {
         entry.why = Some("ä".repeat(5000));
         history.push(entry);
     }
-    assert_eq!(
-        (history.entries.len(), history.entries[0].id.as_str()),
-        (200, "50")
-    );
-    assert_eq!(
-        history.entries[199].why.as_ref().unwrap().chars().count(),
-        2000
-    );
+    assert_eq!((history.entries.len(), history.entries[0].id.as_str()), (200, "50"));
+    assert_eq!(history.entries[199].why.as_ref().unwrap().chars().count(), 2000);
     let long = history.to_text() + &history.to_text();
     assert_eq!(History::parse(&long).entries.len(), 200);
 }
