@@ -124,12 +124,9 @@ impl Host {
             }
             let repo = self.repo()?;
             freed.bytes += (options.leftovers)(&repo, false)?;
-            // libostree takes the lock itself, and would wait for us. Should a pull come between, it
-            // is libostree that waits, holding nothing that anybody else waits for.
-            drop(exclusive);
-            if let Err(busy) = ExclusiveRepo::take(self)? {
-                return Ok(busy);
-            }
+            // Should another tool's pull come between, it is libostree that waits for it, holding
+            // nothing that anybody else waits for but pulls of our own.
+            exclusive.yield_to_libostree()?;
             let (_, objects, bytes) =
                 repo.prune(ostree::RepoPruneFlags::REFS_ONLY, 0, gio::Cancellable::NONE)?;
             freed.objects = u64::try_from(objects).unwrap_or(0);
@@ -163,12 +160,12 @@ impl HostLocked<'_> {
     }
 }
 
-/// The repo's exclusive lock.
+/// The repo's exclusive lock, twice over: the record lock that libostree and its users respect, and
+/// the `flock` that [`super::repo_lock`] takes, which lasts until this is dropped.
 ///
-/// It conflicts with libostree's own locks of the same file, but belongs to this process: it is lost
-/// when the process closes the file anywhere else. So nothing of libostree's that takes its lock may
-/// be called while this one is held.
-struct ExclusiveRepo(#[expect(dead_code, reason = "the lock is held as long as the file is open")] File);
+/// A record lock of a process is lost when it closes the file anywhere else, and libostree's locks
+/// conflict with it. So nothing of libostree's that takes its lock may be called while it is held.
+struct ExclusiveRepo(File);
 
 impl ExclusiveRepo {
     #[context("Locking the repo")]
@@ -176,13 +173,19 @@ impl ExclusiveRepo {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true);
         let file = host.root().open_with("ostree/repo/.lock", &options)?;
-        match rustix::fs::fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
+        let exclusive = FlockOperation::NonBlockingLockExclusive;
+        match rustix::fs::fcntl_lock(&file, exclusive).and_then(|()| rustix::fs::flock(&file, exclusive)) {
             Ok(()) => Ok(Ok(Self(file))),
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => {
                 Ok(Err(Pruned::PutOff { holder: describe_holder(&file) }))
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Gives up the record lock, for libostree to take its own.
+    fn yield_to_libostree(&self) -> Result<()> {
+        Ok(rustix::fs::fcntl_lock(&self.0, FlockOperation::Unlock)?)
     }
 }
 
