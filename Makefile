@@ -97,7 +97,8 @@ tools:
 test: setup-test
 	@# The oracle takes minutes the first time: beside what is compiled here, and with what is left over.
 	(nice -n 19 tests/oracle.sh >/dev/null) & \
-	$(MAKE) --no-print-directory build && $(CARGO) test --workspace -- $(T); result=$$?; wait $$! && exit $$result
+	result=0; { $(MAKE) --no-print-directory build && $(CARGO) test --workspace -- $(T); } || result=$$?; \
+	wait $$!; exit $$result
 
 # The other implementation of the image format, which tests compare with. Touches the cache folder.
 oracle: setup-test
