@@ -55,7 +55,7 @@ pub enum Outcome {
     /// `--dry-run`.
     Planned(Plan),
     /// Prepared under this id.
-    Prepared(Intent),
+    Prepared(Box<Intent>),
     /// The next boot starts this.
     Committed {
         /// The deployment.
@@ -165,7 +165,7 @@ fn wait(session: &Session, may_wait: bool) -> Wait<'_> {
 }
 
 fn announce(session: &Session, plan: &Plan) {
-    for step in &plan.steps {
+    for step in plan.steps.iter().filter(|step| !matches!(step, Step::Reboot { .. })) {
         session.sink.event(Event::Step { what: step.to_string() });
     }
 }
@@ -252,7 +252,8 @@ fn carry_out(
     };
     locked.prepare(&intent)?;
     if request.until == Until::Prepared {
-        return Ok(Outcome::Prepared(intent));
+        locked.append_history(history_entry(&intent, HistoryOutcome::Prepared, None))?;
+        return Ok(Outcome::Prepared(Box::new(intent)));
     }
     commit(session, &locked, intent)
 }
