@@ -5,6 +5,8 @@
 //! [`Decision::NothingToDo`] is how `mcd` verifies that a change is complete.
 
 pub mod preflight;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 
