@@ -14,6 +14,7 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use super::encapsulated::put_content;
 use super::label::Labels;
+use super::limits::{MAX_TREE, TREE_DIR, TREE_FILE};
 use super::objects::{Checksum, Commit, DirMeta, DirTree, FileMeta, Kind, S_IFDIR, S_IFLNK, S_IFREG};
 use super::place::{Base, Place, place};
 use super::staging::Staged;
@@ -57,6 +58,10 @@ pub(super) struct LayerReader<'a> {
     labels: Labels,
     base: Base,
     layer: Layer,
+    /// Bytes of names and attributes that the layer's tree holds, at most.
+    held: usize,
+    /// The path before, whose folders need not be held again.
+    last: Vec<u8>,
 }
 
 impl<'a> LayerReader<'a> {
@@ -67,7 +72,7 @@ impl<'a> LayerReader<'a> {
         base: Base,
     ) -> Self {
         let layer = Layer { root: Dir::default(), slots: 0, known: Vec::new(), dropped: BTreeMap::new() };
-        Self { writers, writes, labels, base, layer }
+        Self { writers, writes, labels, base, layer, held: 0, last: Vec::new() }
     }
 
     /// Reads all entries.
@@ -86,6 +91,7 @@ impl<'a> LayerReader<'a> {
             // The base's own objects, touched by the build: reached through the hard links to them.
             Place::Repo(_) => return self.drop_one("/sysroot"),
         };
+        self.hold(entry)?;
         if path.is_empty() {
             ensure!(entry.kind == EntryKind::Dir, "the root is not a directory");
         }
@@ -95,6 +101,24 @@ impl<'a> LayerReader<'a> {
             EntryKind::HardLink => self.hard_link(&path, entry),
             EntryKind::Special => self.drop_one("devices and FIFOs"),
         }
+    }
+
+    /// Bounds what stays in memory until the layer's end.
+    fn hold(&mut self, entry: &Entry) -> Result<()> {
+        let same = entry.path.iter().zip(&self.last).take_while(|(one, other)| one == other).count();
+        let new = &entry.path[same..];
+        let mut dirs = new.iter().filter(|byte| **byte == b'/').count();
+        if entry.kind == EntryKind::Dir {
+            dirs += 1;
+            self.held += entry.xattrs.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
+        }
+        self.held += new.len() + dirs * TREE_DIR + TREE_FILE;
+        self.last.clone_from(&entry.path);
+        ensure!(
+            self.held <= MAX_TREE,
+            "the layer's directories, names and their attributes take more than {MAX_TREE} bytes, the limit"
+        );
+        Ok(())
     }
 
     /// Counts an entry that is left out.

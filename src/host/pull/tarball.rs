@@ -6,7 +6,7 @@
 
 use std::io::BufRead;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Error, Result, anyhow, bail, ensure};
 use tar::{EntryType, Header};
 
 use super::limits::{MAX_ENTRIES, MAX_PATH, MAX_PAX, MAX_XATTRS};
@@ -116,7 +116,10 @@ impl<R: BufRead> Tarball<R> {
     }
 
     fn read_exact(&mut self, data: &mut [u8]) -> Result<()> {
-        self.input.read_exact(data).context("reading a tar entry")?;
+        self.input.read_exact(data).map_err(|error| match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => anyhow!("the tar stream ends inside an entry"),
+            _ => Error::new(error).context("reading a tar entry"),
+        })?;
         self.left -= data.len() as u64;
         Ok(())
     }

@@ -75,7 +75,7 @@ fn root_without_bytes_at_any_stage() {
     let image = source.layered(3, 20);
     // What no estimate foresees: zeros compress to nothing.
     let zeros: Vec<Entry> =
-        (0..40).map(|number| Entry::zeros(format!("usr/zeros/{number}"), 1 << 20)).collect();
+        (0..40).map(|number| Entry::zeros(format!("usr/zeros/{number}"), (1 << 20) + number)).collect();
     let written = source.write(image.derived(zeros), "v2");
     let server = FakeRegistry::serve(&written.dir, vec![]).unwrap();
     let name = server.image("os:v2");

@@ -12,8 +12,9 @@ use mcd_test_support::tree::Tree;
 use super::memory::Watched;
 use super::{Host, puller};
 
-/// What an import may use, the program's own code included.
-const MEMORY: u64 = 64 << 20;
+/// What an import of a hostile image may use: some 20 MB for the program and its buffers, and what
+/// limits allow to be held.
+const MEMORY: u64 = 80 << 20;
 
 /// Pulls from a registry; it must fail with each of these words, in bounded memory, and set no ref
 /// of an image.
@@ -43,7 +44,7 @@ fn root_blobs_that_are_not_what_the_image_says() {
     // Layer 1 is a chunk of objects, layer 4 a container builder's.
     for layer in [0, 1, 4] {
         for (lie, words) in [
-            (Lie::WrongDigest, vec!["igest"]),
+            (Lie::WrongDigest, vec!["corrupt"]),
             (Lie::WrongDiffId, vec!["diff id"]),
             (Lie::Corrupt(200), vec![]),
             (Lie::Missing, vec!["404"]),
@@ -54,10 +55,12 @@ fn root_blobs_that_are_not_what_the_image_says() {
             (Lie::WrongSize(123_456_789), vec![]),
         ] {
             let name = format!("{lie:?} in layer {layer}");
+            // Layers that are not lied about stay in the repo: a fresh one each.
+            let target = puller();
             let entries = vec![Entry::file("usr/lib/fixture/x", mcd_test_support::tree::noise(1, 3000))];
             let image = derived(&host, entries).lie(layer, lie);
             let dir = tempfile::tempdir_in(host.scratch.path()).unwrap();
-            refused(&host, &name, &image.write(dir.path(), "v").unwrap(), &words);
+            refused(&target, &name, &image.write(dir.path(), "v").unwrap(), &words);
         }
     }
 }
@@ -112,6 +115,15 @@ fn long_names() -> Vec<Entry> {
     let part = "n".repeat(250);
     let path = |number: usize| format!("usr/{}{number}", format!("{number}{part}/").repeat(15));
     (0..42_000).map(|number| Entry::file(path(number), "")).collect()
+}
+
+#[test]
+fn root_the_same_large_file_twice_in_a_layer() {
+    let host = puller();
+    let copy = |number: u64| Entry::zeros(format!("usr/lib/fixture/copy-{number}"), 1 << 20);
+    let written = host.write(derived(&host, (0..8).map(copy).collect()), "copies");
+    host.mcd(&["pull", &written.reference()]).ok();
+    host.assert_whole();
 }
 
 #[test]
