@@ -6,6 +6,7 @@ mod killed;
 mod memory;
 mod oracle;
 mod order;
+mod random;
 
 use std::process::Command;
 
