@@ -1,21 +1,34 @@
-//! The repo's own lock, `repo/.lock`, as libostree takes it: shared for whoever adds objects,
-//! exclusive for whoever deletes them.
+//! The repo's own lock, `repo/.lock`: shared for whoever adds objects, exclusive for whoever deletes
+//! them.
+//!
+//! libostree takes it as an *open-file-description lock* (`F_OFD_SETLK`), which knows nothing of
+//! `flock`: only the same kind keeps its prune out. Our own cleanup must for a moment leave that one
+//! to libostree, and holds the `flock` over it; so a pull takes both.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
-use cap_std_ext::cap_std::ambient_authority;
-use cap_std_ext::cap_std::fs::{Dir, MetadataExt as _, OpenOptions, OpenOptionsExt as _};
+use anyhow::Result;
+use cap_std_ext::cap_std::fs::{Dir, OpenOptions, OpenOptionsExt as _};
 use fn_error_context::context;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
+use super::lock_holder::describe_holder;
 use crate::model::event::{Event, EventSink};
 
 const LOCK: &str = ".lock";
 /// How often a held lock is tried again. A prune takes seconds.
 const TRY_EVERY: Duration = Duration::from_millis(200);
+
+/// Shared or exclusive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Shared,
+    Exclusive,
+}
 
 /// A held lock; dropping it lets go.
 #[derive(Debug)]
@@ -30,7 +43,7 @@ pub fn shared(repo: &Dir, sink: &dyn EventSink, is_cancelled: &dyn Fn() -> bool)
     let file = open(repo)?;
     let mut told = false;
     loop {
-        if try_lock(&file, FlockOperation::NonBlockingLockShared)? {
+        if try_lock(&file, Mode::Shared)? {
             return Ok(Some(RepoLock { _file: file }));
         }
         if is_cancelled() {
@@ -38,8 +51,10 @@ pub fn shared(repo: &Dir, sink: &dyn EventSink, is_cancelled: &dyn Fn() -> bool)
         }
         if !told {
             told = true;
-            let holder = holder(&file)?.unwrap_or_else(|| "another process".to_owned());
-            sink.event(Event::Waiting { what: "the OSTree repo's lock".to_owned(), holder });
+            sink.event(Event::Waiting {
+                what: "the OSTree repo's lock".to_owned(),
+                holder: describe_holder(&file),
+            });
         }
         std::thread::sleep(TRY_EVERY);
     }
@@ -49,7 +64,7 @@ pub fn shared(repo: &Dir, sink: &dyn EventSink, is_cancelled: &dyn Fn() -> bool)
 #[context("Locking the OSTree repo for pruning")]
 pub fn try_exclusive(repo: &Dir) -> Result<Option<RepoLock>> {
     let file = open(repo)?;
-    Ok(try_lock(&file, FlockOperation::NonBlockingLockExclusive)?.then_some(RepoLock { _file: file }))
+    Ok(try_lock(&file, Mode::Exclusive)?.then_some(RepoLock { _file: file }))
 }
 
 fn open(repo: &Dir) -> Result<OwnedFd> {
@@ -59,42 +74,48 @@ fn open(repo: &Dir) -> Result<OwnedFd> {
     Ok(repo.open_with(LOCK, &options)?.into_std().into())
 }
 
-fn try_lock(file: &OwnedFd, operation: FlockOperation) -> Result<bool> {
+/// Takes both locks or none.
+fn try_lock(file: &OwnedFd, mode: Mode) -> Result<bool> {
+    if !try_record_lock(file, mode)? {
+        return Ok(false);
+    }
+    let operation = match mode {
+        Mode::Shared => FlockOperation::NonBlockingLockShared,
+        Mode::Exclusive => FlockOperation::NonBlockingLockExclusive,
+    };
     match rustix::fs::flock(file, operation) {
         Ok(()) => Ok(true),
-        Err(Errno::WOULDBLOCK) => Ok(false),
+        Err(Errno::WOULDBLOCK) => {
+            set_record_lock(file, libc::F_UNLCK)?;
+            Ok(false)
+        }
         Err(error) => Err(error.into()),
     }
 }
 
-/// Who holds the lock, as far as the kernel tells.
-fn holder(file: &OwnedFd) -> Result<Option<String>> {
-    let proc = Dir::open_ambient_dir("/proc", ambient_authority())?;
-    let locks = proc.read_to_string("locks").context("Reading /proc/locks")?;
-    let stat =
-        cap_std_ext::cap_std::fs::File::from_std(file.as_fd().try_clone_to_owned()?.into()).metadata()?;
-    let device = (rustix::fs::major(stat.dev()), rustix::fs::minor(stat.dev()));
-    let Some(pid) = holder_in(&locks, device, stat.ino()) else { return Ok(None) };
-    let command = proc.read_to_string(format!("{pid}/comm")).unwrap_or_default();
-    Ok(Some(match command.trim() {
-        "" => format!("process {pid}"),
-        name => format!("process {pid} ({name})"),
-    }))
+fn try_record_lock(file: &OwnedFd, mode: Mode) -> Result<bool> {
+    let kind = match mode {
+        Mode::Shared => libc::F_RDLCK,
+        Mode::Exclusive => libc::F_WRLCK,
+    };
+    match set_record_lock(file, kind) {
+        Ok(()) => Ok(true),
+        Err(nix::Error::EAGAIN | nix::Error::EACCES) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
-/// Finds the holder of a `flock` in the text of `/proc/locks`: `1: FLOCK ADVISORY WRITE PID
-/// MAJOR:MINOR:INODE 0 EOF`, major and minor in hex.
-fn holder_in(locks: &str, device: (u32, u32), inode: u64) -> Option<u32> {
-    let wanted = format!("{:02x}:{:02x}:{inode}", device.0, device.1);
-    locks.lines().find_map(|line| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        match fields.as_slice() {
-            [_, "FLOCK", _, "WRITE", pid, file, ..] if *file == wanted => {
-                pid.parse().ok().filter(|pid| *pid > 0)
-            }
-            _ => None,
-        }
-    })
+#[allow(clippy::cast_possible_truncation)] // The constants are small; their types differ by platform.
+fn set_record_lock(file: &OwnedFd, kind: libc::c_int) -> nix::Result<()> {
+    // The whole file, as libostree locks it.
+    let lock = libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    fcntl(file, FcntlArg::F_OFD_SETLK(&lock)).map(drop)
 }
 
 #[cfg(test)]
@@ -102,19 +123,10 @@ mod tests {
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use cap_std_ext::cap_std::ambient_authority;
+
     use super::*;
     use crate::model::event::Silent;
-
-    #[test]
-    fn finds_the_holder() {
-        let locks = "1: POSIX  ADVISORY  WRITE 1 fe:00:10 0 EOF\n\
-                     2: FLOCK  ADVISORY  READ 2 fe:00:10 0 EOF\n\
-                     2: -> FLOCK  ADVISORY  WRITE 5 fe:00:10 0 EOF\n\
-                     3: FLOCK  ADVISORY  WRITE 4242 fe:00:10 0 EOF\n";
-        assert_eq!(holder_in(locks, (0xfe, 0), 10), Some(4242));
-        assert_eq!(holder_in(locks, (0xfe, 0), 11), None);
-        assert_eq!(holder_in(locks, (0xfe, 1), 10), None);
-    }
 
     #[derive(Default)]
     struct Seen(Mutex<Vec<Event>>);
@@ -143,5 +155,30 @@ mod tests {
         assert!(holder.contains(&format!("process {}", std::process::id())), "{holder}");
         drop(pruning);
         assert!(shared(&repo, &Silent, &|| false).unwrap().is_some());
+    }
+
+    #[test]
+    fn libostree_respects_the_lock_and_is_respected() {
+        let scratch = tempfile::tempdir().unwrap();
+        mcd_test_support::tree::create_repo(scratch.path(), ostree::RepoMode::Archive).unwrap();
+        let dir = Dir::open_ambient_dir(scratch.path(), ambient_authority()).unwrap();
+        let prune = || {
+            let path = format!("--repo={}", scratch.path().display());
+            let mut command = std::process::Command::new("timeout");
+            command.args(["2", "ostree", "prune", "--refs-only", &path]);
+            command.output().unwrap().status.success()
+        };
+        assert!(prune());
+        let held = shared(&dir, &Silent, &|| false).unwrap().unwrap();
+        assert!(!prune(), "libostree pruned under a pull's lock");
+        drop(held);
+        assert!(prune());
+
+        // A record lock, of the kind that libostree's prune takes.
+        let pruning = open(&dir).unwrap();
+        set_record_lock(&pruning, libc::F_WRLCK).unwrap();
+        assert!(shared(&dir, &Silent, &|| true).unwrap().is_none());
+        drop(pruning);
+        assert!(shared(&dir, &Silent, &|| true).unwrap().is_some());
     }
 }
