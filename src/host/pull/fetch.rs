@@ -13,7 +13,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::decode::{Compressed, Piece, Unpacked};
 use super::derived::{LayerReader, MetadataWriter, object_set_commit};
-use super::encapsulated::{BaseCommit, ObjectLayer};
+use super::encapsulated::{BaseCommit, ObjectLayer, Objects};
+use super::explain::{Corrupt, Invalid, explain};
 use super::label::Labels;
 use super::objects::Checksum;
 use super::place::Base;
@@ -22,7 +23,7 @@ use super::resolve::Sink;
 use super::retry::{Verdict, delays, judge};
 use super::source::{Opened, Source};
 use super::staging::{Group, LayerFolder, Staged, Staging};
-use super::stop::{Stop, cancelled, cause};
+use super::stop::{Stop, cancelled, cause, is_secondary};
 use super::tarball::Tarball;
 use super::writer::{LayerWrites, Writers};
 use crate::error::Fault;
@@ -57,6 +58,8 @@ pub(super) struct Shared<'a> {
     pub(super) streams: usize,
     pub(super) tries: usize,
     pub(super) first_pause: Duration,
+    /// For messages: see [`super::PullOptions::configured`].
+    pub(super) configured: Option<&'a str>,
     pub(super) sink: &'a Sink,
     pub(super) cancel: CancellationToken,
     pub(super) stop: Stop,
@@ -80,6 +83,22 @@ struct Task {
     layer: Layer,
     pauses: Box<dyn Iterator<Item = Duration> + Send>,
     attempt: u32,
+}
+
+/// What was read of a layer.
+enum Read {
+    Plain(super::derived::Layer, Labels),
+    Commit(Objects),
+    Component(Objects),
+}
+
+/// Whether this machine failed, not the image: a system call, a full disk.
+fn is_ours(error: &Error) -> bool {
+    error.chain().any(|cause| cause.is::<Fault>() || cause.is::<rustix::io::Errno>())
+}
+
+fn invalid_unless_ours(error: Error) -> Error {
+    if is_secondary(&error) || is_ours(&error) { error } else { error.context(Invalid) }
 }
 
 type Queue = Mutex<VecDeque<Task>>;
@@ -249,7 +268,12 @@ impl Shared<'_> {
                 let decoded = decoded.and_then(|inner| inner).err();
                 // Writers may still work on what the decoder handed over.
                 let written = writes.finish().err();
-                let errors = fetched.err().into_iter().chain(decoded).chain(written);
+                // skopeo looks at digests too, but in words that old ones do not keep apart.
+                let (corrupt, decoded) = match decoded {
+                    Some(error) if error.chain().any(|cause| cause.is::<Corrupt>()) => (Some(error), None),
+                    decoded => (None, decoded),
+                };
+                let errors = corrupt.into_iter().chain(fetched.err()).chain(decoded).chain(written);
                 Err(cause(errors).unwrap_or_else(|| anyhow!("the layer was not read to its end")))
             }
         };
@@ -279,28 +303,20 @@ impl Shared<'_> {
     ) -> Result<LayerDone> {
         let unpacked = Unpacked::new(Compressed::new(pieces, layer.size, self.stop.clone()), layer.media)?;
         let mut tar = Tarball::new(unpacked);
+        let read = match self.read(&mut tar, layer, writes) {
+            Ok(read) => read,
+            Err(error) => return Err(self.blame(error, tar.into_inner(), layer, writes)),
+        };
+        tar.into_inner().finish(layer)?;
+        let written = writes.finish().map_err(invalid_unless_ours)?;
         let mut out = MetadataWriter::new(self.writers, writes);
-        let mut base = None;
-        let (commit, written) = match layer.kind {
-            LayerKind::Derived => {
-                let labels = self.labels()?;
-                let (tree, mut labels) =
-                    LayerReader::new(self.writers, writes, labels, self.layered_on).read(&mut tar)?;
-                tar.into_inner().finish(layer)?;
-                let written = writes.finish()?;
+        let (commit, base) = match read {
+            Read::Plain(tree, mut labels) => {
                 self.warn_of_dropped(layer, &tree);
-                (Some(tree.commit(&written, &mut labels, &mut out)?), written)
+                (Some(tree.commit(&written, &mut labels, &mut out)?), None)
             }
-            kind => {
-                let with_commit = kind == LayerKind::Commit;
-                let objects = ObjectLayer::new(self.writers, writes, with_commit).read(&mut tar)?;
-                tar.into_inner().finish(layer)?;
-                let written = writes.finish()?;
-                base = objects.commit;
-                let commit =
-                    if with_commit { None } else { Some(object_set_commit(&objects.content, &mut out)?) };
-                (commit, written)
-            }
+            Read::Commit(objects) => (None, objects.commit),
+            Read::Component(objects) => (Some(object_set_commit(&objects.content, &mut out)?), None),
         };
         self.sink.event(Event::LayerFinished {
             digest: layer.digest.clone(),
@@ -317,6 +333,33 @@ impl Shared<'_> {
             staged,
             bytes: written.bytes,
         })
+    }
+
+    fn read(&self, tar: &mut Tarball<Unpacked>, layer: &Layer, writes: &Arc<LayerWrites>) -> Result<Read> {
+        let objects = |tar, with_commit| ObjectLayer::new(self.writers, writes, with_commit).read(tar);
+        Ok(match layer.kind {
+            LayerKind::Commit => Read::Commit(objects(tar, true)?),
+            LayerKind::Component => Read::Component(objects(tar, false)?),
+            LayerKind::Derived => {
+                let reader = LayerReader::new(self.writers, writes, self.labels()?, self.layered_on);
+                let (tree, labels) = reader.read(tar)?;
+                Read::Plain(tree, labels)
+            }
+        })
+    }
+
+    /// Finds out whose fault it is that a layer cannot be read: wrong bytes, the image, or ours.
+    fn blame(&self, error: Error, unpacked: Unpacked, layer: &Layer, writes: &Arc<LayerWrites>) -> Error {
+        let error = cause(std::iter::once(error).chain(writes.finish().err()))
+            .unwrap_or_else(|| anyhow!("the layer was not read to its end"));
+        if is_secondary(&error) || is_ours(&error) {
+            return error;
+        }
+        match unpacked.verify(layer) {
+            // Also a stream that ended early: the source's error is the cause then.
+            Err(corrupt) => corrupt,
+            Ok(()) => error.context(Invalid),
+        }
     }
 
     fn labels(&self) -> Result<Labels> {
@@ -345,24 +388,16 @@ impl Shared<'_> {
             0 | 1 => String::new(),
             count => format!(" after {count} tries"),
         };
-        let next = match judge(&error) {
-            Verdict::MayPass => {
-                "check the network and the registry, then run the same command again: finished layers are kept"
-            }
-            Verdict::Final => {
-                "if the source or the image was repaired, run the same command again: finished layers are kept"
-            }
-        };
         let title =
             if task.layer.title.is_empty() { String::new() } else { format!(" ({})", task.layer.title) };
-        Fault::failed(format!(
+        let what = format!(
             "layer {}{title} of {} cannot be imported{tried}",
             task.layer.digest.short(),
             self.source.reference
-        ))
-        .why(redact(&format!("{error:#}")))
-        .next(next)
-        .into()
+        );
+        let mut fault = explain(what, &error, self.configured);
+        fault.next = fault.next.map(|next| format!("{next}; finished layers are kept"));
+        fault.into()
     }
 }
 

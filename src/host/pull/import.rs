@@ -34,7 +34,7 @@ use crate::host::repo_lock;
 use crate::host::trust::Credentials;
 use crate::host::trust::signed::{CopyRequest, copy_verified};
 use crate::model::event::{Event, EventSink};
-use crate::model::image_ref::{OsImage, Verification};
+use crate::model::image_ref::{OsImage, Transport, Verification};
 use crate::model::oci::{ImageKind, Layer, LayerKind};
 use crate::model::repo_refs::{blob_ref, image_ref};
 
@@ -205,7 +205,7 @@ impl Import {
         name: &str,
     ) -> Result<Checksum> {
         let reader = ObjectReader::new(staging.objects().try_clone()?);
-        let mut shared = self.shared(staging, writers, writer_count, stop);
+        let mut shared = self.shared(staging, writers, writer_count, stop)?;
         let (folder, dirs) = staging.layer("image", 1)?;
         let writes = LayerWrites::new(folder.clone(), dirs);
         let mut out = MetadataWriter::new(writers, &writes);
@@ -260,25 +260,33 @@ impl Import {
         writers: &'a Writers,
         writer_count: usize,
         stop: &Stop,
-    ) -> Shared<'a> {
-        Shared {
+    ) -> Result<Shared<'a>> {
+        let is_archive = self.image.image.transport == Transport::OciArchive;
+        let temp = if is_archive { Some(staging.make_folder("skopeo")?) } else { None };
+        Ok(Shared {
             staging,
             writers,
             writer_count,
-            source: source_of(&self.image.image.with_digest(self.resolved.digest.clone()), &self.options),
+            source: source_of(
+                &self.image.image.with_digest(self.resolved.digest.clone()),
+                &self.options,
+                temp,
+            ),
+            configured: self.options.configured.as_deref(),
             digest: &self.resolved.digest,
             repo: &self.repo,
             base: None,
             layered_on: if self.resolved.facts.kind == ImageKind::Native { Base::Ostree } else { Base::None },
             rate: self.options.rate_limit.map(RateLimit::new),
-            streams: self.options.proxies.max(1),
+            // Each proxy of an archive unpacks it for itself.
+            streams: if is_archive { 1 } else { self.options.proxies.max(1) },
             tries: self.options.tries,
             first_pause: self.options.first_pause,
             sink: &self.sink,
             cancel: self.cancel.clone(),
             stop: stop.clone(),
             folders: AtomicUsize::new(0),
-        }
+        })
     }
 
     /// Fetches what is missing of the OSTree base, and proves it complete and, where asked, signed.

@@ -6,13 +6,14 @@ use anyhow::{Context as _, Result};
 use cap_std_ext::cap_std::fs::Dir;
 use fn_error_context::context;
 use ostree::gio::Cancellable;
+use sha2::{Digest as _, Sha256};
 
 use super::objects::{Checksum, Commit};
 use super::read::ObjectReader;
 use super::staging::repo_dir;
 use super::{PullStats, PulledImage, Resolved};
 use crate::model::digest::Digest;
-use crate::model::image_ref::OsImage;
+use crate::model::image_ref::{ImageReference, OsImage};
 use crate::model::oci::{ImageFacts, Layer};
 use crate::model::repo_refs::{IMAGE_PREFIX, blob_ref, image_ref};
 
@@ -204,19 +205,32 @@ pub(super) fn image_facts(commit: &Commit) -> Option<ImageFacts> {
 /// Where proofs of signatures are noted: libostree leaves `extensions` to others.
 const VERIFIED: &str = "extensions/mcd/verified";
 
-fn proof_name(policy: &Digest, digest: &Digest) -> String {
-    format!("{}-{}", policy.hex(), digest.hex())
+/// The name counts too: scopes of a policy may want different keys for different names, and the same
+/// image under another one is not proved by it.
+fn proof_name(policy: &Digest, image: &ImageReference, digest: &Digest) -> String {
+    let image = Sha256::digest(format!("{} {digest}", image.ref_key()));
+    format!("{}-{}", policy.hex(), hex::encode(image))
 }
 
-/// Whether this manifest was found properly signed under this policy.
-pub fn is_verified_under(repo: &ostree::Repo, policy: &Digest, digest: &Digest) -> bool {
-    repo_dir(repo).is_ok_and(|dir| dir.exists(format!("{VERIFIED}/{}", proof_name(policy, digest))))
+/// Whether this manifest, under this name, was found properly signed under this policy.
+pub fn is_verified_under(
+    repo: &ostree::Repo,
+    policy: &Digest,
+    image: &ImageReference,
+    digest: &Digest,
+) -> bool {
+    repo_dir(repo).is_ok_and(|dir| dir.exists(format!("{VERIFIED}/{}", proof_name(policy, image, digest))))
 }
 
 /// Notes that an image was found properly signed under this policy.
 #[context("Noting that the image's signature was verified")]
-pub fn note_verified(repo: &ostree::Repo, policy: &Digest, pulled: &PulledImage) -> Result<()> {
+pub fn note_verified(
+    repo: &ostree::Repo,
+    policy: &Digest,
+    image: &ImageReference,
+    pulled: &PulledImage,
+) -> Result<()> {
     let dir: Dir = repo_dir(repo)?;
     dir.create_dir_all(VERIFIED)?;
-    Ok(dir.write(format!("{VERIFIED}/{}", proof_name(policy, &pulled.digest)), "")?)
+    Ok(dir.write(format!("{VERIFIED}/{}", proof_name(policy, image, &pulled.digest)), "")?)
 }

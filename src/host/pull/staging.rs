@@ -123,6 +123,12 @@ impl Staging {
         Ok(path.join(name))
     }
 
+    /// Makes a folder for another program; its absolute path.
+    pub(super) fn make_folder(&self, name: &str) -> Result<Utf8PathBuf> {
+        self.dir.create_dir(name)?;
+        self.path_for(name)
+    }
+
     /// Drops what a failed attempt at a layer wrote.
     pub(super) fn discard(&self, folder: &LayerFolder) -> Result<()> {
         Ok(self.dir.remove_dir_all(&folder.name)?)

@@ -118,6 +118,10 @@ fn copy_command(request: &CopyRequest<'_>) -> Command {
     }
     command.arg(request.image.to_skopeo()).arg(format!("dir:{}", request.to));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    // What it must unpack goes beside what it copies, and goes with it.
+    if let Some(beside) = request.to.parent() {
+        command.env("TMPDIR", beside);
+    }
     let mut command = Command::from(command);
     command.kill_on_drop(true);
     command
