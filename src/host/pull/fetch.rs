@@ -12,10 +12,11 @@ use cap_std_ext::cap_std::fs::Dir;
 use tokio_util::sync::CancellationToken;
 
 use super::decode::{Compressed, Piece, Unpacked};
-use super::derived::{LayerReader, MetadataWriter, object_set_commit};
+use super::derived::{LayerReader, Legacy, MetadataWriter, object_set_commit};
 use super::encapsulated::{BaseCommit, ObjectLayer, Objects};
 use super::explain::{Corrupt, Invalid, explain};
 use super::label::Labels;
+use super::legacy::LegacyLayer;
 use super::objects::Checksum;
 use super::place::Base;
 use super::rate::RateLimit;
@@ -54,6 +55,7 @@ pub(super) struct Shared<'a> {
     /// Whose policy labels plain layers.
     pub(super) base: Option<Checksum>,
     pub(super) layered_on: Base,
+    pub(super) legacy: Legacy,
     pub(super) rate: Option<RateLimit>,
     pub(super) streams: usize,
     pub(super) tries: usize,
@@ -74,6 +76,7 @@ pub(super) struct LayerDone {
     /// What its ref will hold. None for the base: that must be known complete first.
     pub(super) commit: Option<Checksum>,
     pub(super) base: Option<BaseCommit>,
+    pub(super) legacy: Option<LegacyLayer>,
     folder: LayerFolder,
     staged: Vec<Staged>,
     bytes: u64,
@@ -310,7 +313,12 @@ impl Shared<'_> {
         tar.into_inner().finish(layer)?;
         let written = writes.finish().map_err(invalid_unless_ours)?;
         let mut out = MetadataWriter::new(self.writers, writes);
+        let mut legacy = None;
         let (commit, base) = match read {
+            Read::Plain(tree, _) if tree.legacy.is_some() => {
+                legacy = tree.legacy;
+                (None, None)
+            }
             Read::Plain(tree, mut labels) => {
                 self.warn_of_dropped(layer, &tree);
                 (Some(tree.commit(&written, &mut labels, &mut out)?), None)
@@ -329,6 +337,7 @@ impl Shared<'_> {
             layer: layer.clone(),
             commit,
             base,
+            legacy,
             folder: writes.folder.clone(),
             staged,
             bytes: written.bytes,
@@ -341,7 +350,8 @@ impl Shared<'_> {
             LayerKind::Commit => Read::Commit(objects(tar, true)?),
             LayerKind::Component => Read::Component(objects(tar, false)?),
             LayerKind::Derived => {
-                let reader = LayerReader::new(self.writers, writes, self.labels()?, self.layered_on);
+                let reader =
+                    LayerReader::new(self.writers, writes, self.labels()?, self.layered_on, self.legacy);
                 let (tree, labels) = reader.read(tar)?;
                 Read::Plain(tree, labels)
             }

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow};
 use cap_std_ext::cap_std::fs::Dir;
 use tokio_util::sync::CancellationToken;
 
 use super::complete::check_tree;
-use super::derived::MetadataWriter;
+use super::derived::{Legacy, MetadataWriter};
 use super::encapsulated::BaseCommit;
 use super::fetch::Shared;
+use super::legacy::{LegacyLayer, LegacyRepo};
 use super::merge::{Merge, plain_dir};
 use super::objects::{Checksum, Commit, FileMeta, Kind, S_IFLNK, encode_xattrs};
 use super::place::Base;
@@ -94,6 +95,14 @@ struct BaseState {
     unpublished: bool,
 }
 
+impl BaseState {
+    /// Root tree and root attributes.
+    fn root(&self) -> Result<(Checksum, Checksum)> {
+        let commit = Commit::decode(&self.commit.bytes)?;
+        Ok((commit.tree, commit.meta))
+    }
+}
+
 impl Import {
     fn run(mut self) -> Result<PulledImage> {
         let started = Instant::now();
@@ -139,7 +148,10 @@ impl Import {
             commit: commit.to_string(),
             digest: self.resolved.digest.clone(),
             asked_digest: self.resolved.asked_digest.clone(),
-            version: self.resolved.facts.version.clone(),
+            version: ObjectReader::new(self.repo.open_dir("objects")?)
+                .commit(commit)?
+                .strings
+                .remove(VERSION),
             stats: PullStats {
                 fetched_bytes: plan.bytes_to_fetch(),
                 reused_bytes: plan.bytes_present(),
@@ -221,22 +233,35 @@ impl Import {
             }
             shared.base = Some(state.commit.checksum);
         }
+        let mut legacy = BTreeMap::new();
         for done in shared.fetch_all(derived)? {
-            commits.extend(done.commit.map(|commit| (done.layer.digest.to_string(), commit)));
+            let digest = done.layer.digest.to_string();
+            commits.extend(done.commit.map(|commit| (digest.clone(), commit)));
+            legacy.extend(done.legacy.map(|layer| (digest, layer)));
         }
+        let is_legacy = self.import_legacy(repo, legacy, &mut base, &reader, stop)?;
 
         self.check_cached(plan, &reader, stop)?;
-        let (tree, meta) = self.root(base.as_ref(), &commits, &reader, &writes, &mut out)?;
+        let (tree, meta) = match &base {
+            Some(base) if is_legacy => base.root()?,
+            base => self.root(base.as_ref(), &commits, &reader, &writes, &mut out)?,
+        };
         let timestamp = match (self.resolved.facts.created, &base) {
             (Some(created), _) => u64::try_from(created).unwrap_or(0),
             (None, Some(base)) => Commit::decode(&base.commit.bytes)?.timestamp,
             (None, None) => 0,
         };
-        let commit = out.put(&self.image_commit(tree, meta, timestamp)?.encode(), Kind::Commit)?;
+        let version = match (&self.resolved.facts.version, &base) {
+            (None, Some(base)) => Commit::decode(&base.commit.bytes)?.strings.remove(VERSION),
+            (version, _) => version.clone(),
+        };
+        let commit = out.put(&self.image_commit(tree, meta, timestamp, version)?.encode(), Kind::Commit)?;
         let mut group = Group::default();
         if let Some(base) = base.filter(|base| base.unpublished) {
             put_base(&base.commit, &mut out)?;
-            group.refs.push((blob_ref(&first_layer(plan)?.digest), base.commit.checksum));
+            if !is_legacy {
+                group.refs.push((blob_ref(&first_layer(plan)?.digest), base.commit.checksum));
+            }
         }
         for planned in plan.layers.iter().filter(|planned| planned.presence == Presence::SameContent) {
             if let Some(commit) = commits.get(planned.layer.digest.as_str()) {
@@ -277,6 +302,11 @@ impl Import {
             repo: &self.repo,
             base: None,
             layered_on: if self.resolved.facts.kind == ImageKind::Native { Base::Ostree } else { Base::None },
+            legacy: match self.resolved.facts.kind {
+                ImageKind::Legacy => Legacy::Yes,
+                ImageKind::Plain if !self.resolved.facts.bootable_label => Legacy::Maybe,
+                ImageKind::Plain | ImageKind::Native => Legacy::No,
+            },
             rate: self.options.rate_limit.map(RateLimit::new),
             // Each proxy of an archive unpacks it for itself.
             streams: if is_archive { 1 } else { self.options.proxies.max(1) },
@@ -323,16 +353,61 @@ impl Import {
             None => fetched_base(done)?,
         };
         if let Some(label) = &self.resolved.facts.base_commit {
-            ensure!(
-                *label == state.commit.checksum.to_string(),
-                "the image's label names the base commit {label}, its first layer carries {}",
-                state.commit.checksum
-            );
+            let found = state.commit.checksum.to_string();
+            if *label != found {
+                return Err(Fault::refused(format!("image {} contradicts itself", self.image))
+                    .why(format!("its label names the base commit {label}, its first layer carries {found}"))
+                    .next("build the image again")
+                    .into());
+            }
         }
         // Also when all layers were there: another tool may have been killed between two of them.
         let commit = Commit::decode(&state.commit.bytes)?;
         check_tree(reader, commit.tree, commit.meta, &known_roots(repo, reader)?, &shared.stop)?;
         Ok(Some(state))
+    }
+
+    /// Puts a legacy image's repo together from its layers: gives whether there is one. Its commit is
+    /// the base then, once it is proved complete and, where asked, signed.
+    fn import_legacy(
+        &self,
+        repo: &ostree::Repo,
+        mut layers: BTreeMap<String, LegacyLayer>,
+        base: &mut Option<BaseState>,
+        reader: &ObjectReader,
+        stop: &Stop,
+    ) -> Result<bool> {
+        let mut found = LegacyRepo::default();
+        for layer in &self.resolved.facts.layers {
+            if let Some(layer) = layers.remove(layer.digest.as_str()) {
+                found.apply(layer);
+            }
+        }
+        let facts = &self.resolved.facts;
+        if !found.is_there() {
+            return match facts.kind {
+                ImageKind::Legacy => Err(Fault::refused(format!("image {} holds no OSTree commit", self.image))
+                    .why("a label calls it an oscontainer, but there is no archive repo with a commit in /srv/repo")
+                    .next("build the image again")
+                    .into()),
+                ImageKind::Plain if matches!(self.image.verification, Verification::OstreeRemote(_)) => {
+                    Err(Fault::refused(format!("image {} carries nothing that an OSTree remote signs", self.image))
+                        .why("it is a plain image, without an OSTree commit in it")
+                        .next("ask for it without ostree-remote-…:, if policy.json vouches for it")
+                        .into())
+                }
+                ImageKind::Plain | ImageKind::Native => Ok(false),
+            };
+        }
+        let label = facts.base_commit.as_deref().filter(|_| facts.kind == ImageKind::Legacy);
+        let commit = found.commit(label, &self.image.to_string())?;
+        if let Verification::OstreeRemote(remote) = &self.image.verification {
+            signed::check(repo, remote, &commit)?;
+        }
+        let state = base.insert(BaseState { commit, unpublished: true });
+        let (tree, meta) = state.root()?;
+        check_tree(reader, tree, meta, &known_roots(repo, reader)?, stop)?;
+        Ok(true)
     }
 
     /// Plain layers that were not fetched now: their refs are believed only as far as their objects
@@ -357,10 +432,7 @@ impl Import {
         out: &mut MetadataWriter<'_>,
     ) -> Result<(Checksum, Checksum)> {
         let base_root = match base {
-            Some(base) => {
-                let commit = Commit::decode(&base.commit.bytes)?;
-                Some((commit.tree, commit.meta))
-            }
+            Some(base) => Some(base.root()?),
             None => None,
         };
         if let (Some(root), false) = (base_root, self.resolved.facts.has_derived_layers()) {
@@ -392,7 +464,13 @@ impl Import {
         merge.write(out)
     }
 
-    fn image_commit(&self, tree: Checksum, meta: Checksum, timestamp: u64) -> Result<Commit> {
+    fn image_commit(
+        &self,
+        tree: Checksum,
+        meta: Checksum,
+        timestamp: u64,
+        version: Option<String>,
+    ) -> Result<Commit> {
         let text = |bytes: &[u8], what: &str| {
             String::from_utf8(bytes.to_vec()).with_context(|| format!("the image's {what} is not UTF-8"))
         };
@@ -402,9 +480,7 @@ impl Import {
             (CONFIG.to_owned(), text(&self.resolved.config, "config")?),
             (IMPORTER_KEY.to_owned(), IMPORTER_VERSION.to_owned()),
         ]);
-        if let Some(version) = &self.resolved.facts.version {
-            strings.insert(VERSION.to_owned(), version.clone());
-        }
+        strings.extend(version.map(|version| (VERSION.to_owned(), version)));
         Ok(Commit { strings, lists: BTreeMap::new(), timestamp, tree, meta })
     }
 }

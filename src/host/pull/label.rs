@@ -24,7 +24,7 @@ impl std::fmt::Debug for Labels {
 }
 
 impl Labels {
-    /// No policy: files keep what they bring.
+    /// No policy: no labels.
     pub(super) fn none() -> Self {
         Self { policy: None, encoded: HashMap::new() }
     }
@@ -38,12 +38,13 @@ impl Labels {
 
     /// The attributes of a file at `path` (in the commit, without leading slash), serialised.
     pub(super) fn apply(&mut self, path: &str, mode: u32, mut xattrs: Xattrs) -> Result<Arc<[u8]>> {
+        // What a builder's host called it says nothing here.
+        xattrs.retain(|(name, _)| name != ATTRIBUTE);
         if let Some(policy) = &self.policy {
             let label = policy
                 .label(&final_path(path), mode, Cancellable::NONE)
                 .with_context(|| format!("Looking up the SELinux label of /{path}"))?;
             if let Some(label) = label {
-                xattrs.retain(|(name, _)| name != ATTRIBUTE);
                 let mut value = label.as_bytes().to_vec();
                 value.push(0);
                 xattrs.push((ATTRIBUTE.to_vec(), value));

@@ -28,6 +28,7 @@ mod fetch;
 mod import;
 mod kernel;
 mod label;
+mod legacy;
 mod limits;
 mod merge;
 mod objects;

@@ -14,7 +14,7 @@ use super::staging::repo_dir;
 use super::{PullStats, PulledImage, Resolved};
 use crate::model::digest::Digest;
 use crate::model::image_ref::{ImageReference, OsImage};
-use crate::model::oci::{ImageFacts, Layer};
+use crate::model::oci::{ImageFacts, ImageKind, Layer};
 use crate::model::repo_refs::{IMAGE_PREFIX, blob_ref, image_ref};
 
 /// Metadata of an image commit; the on-disk contract with other tools.
@@ -148,6 +148,11 @@ pub fn plan(repo: &ostree::Repo, resolved: &Resolved) -> Result<PullPlan> {
     let mut contents = None;
     for layer in &resolved.facts.layers {
         if layers.iter().any(|planned| planned.layer.digest == layer.digest) {
+            continue;
+        }
+        if resolved.facts.kind == ImageKind::Legacy {
+            // Another image may have it as a plain layer, without the repo in it.
+            layers.push(PlannedLayer { layer: layer.clone(), presence: Presence::Missing, commit: None });
             continue;
         }
         let commit = repo.resolve_rev(&blob_ref(&layer.digest), true)?;

@@ -405,4 +405,7 @@ fn root_leftovers_of_killed_runs_are_found_and_removed() {
     );
 }
 
+mod derived;
+mod legacy;
 mod network;
+mod sources;

@@ -87,6 +87,11 @@ impl LayerWrites {
         Self { folder, folders, state: Mutex::default(), idle: Condvar::new() }
     }
 
+    /// A folder for what the layer's reader must put aside. It goes with the layer's folders.
+    pub(super) fn scratch(&self) -> &Dir {
+        &self.folders[0]
+    }
+
     fn state(&self) -> MutexGuard<'_, LayerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -108,6 +108,10 @@ pub async fn copy_verified(
 
 fn copy_command(request: &CopyRequest<'_>) -> Command {
     let mut command = skopeo::command();
+    // What it must unpack goes beside what it copies, and goes with it.
+    if let Some(beside) = request.to.parent() {
+        command.arg(skopeo::TEMP_OPTION).arg(beside);
+    }
     command.args(["copy", "--quiet", "--preserve-digests"]);
     match request.credentials {
         Credentials::Anonymous => command.arg("--src-no-creds"),
@@ -118,10 +122,6 @@ fn copy_command(request: &CopyRequest<'_>) -> Command {
     }
     command.arg(request.image.to_skopeo()).arg(format!("dir:{}", request.to));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    // What it must unpack goes beside what it copies, and goes with it.
-    if let Some(beside) = request.to.parent() {
-        command.env("TMPDIR", beside);
-    }
     let mut command = Command::from(command);
     command.kill_on_drop(true);
     command

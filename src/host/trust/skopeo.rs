@@ -24,8 +24,9 @@ use crate::error::Fault;
 /// An empty `HOME` would not do: containers/image then asks the user database.
 const NO_HOME: &str = "/proc/nonexistent";
 
-/// Where skopeo unpacks archives; else in `/var/tmp`, which may be small.
-const TEMP_VARIABLE: &str = "TMPDIR";
+/// Says where skopeo unpacks archives; else in `/var/tmp`, which may be small. It does not heed
+/// `TMPDIR`.
+pub(super) const TEMP_OPTION: &str = "--tmpdir";
 
 /// Variables that lead containers/image to per-user files.
 const PER_USER_VARIABLES: [&str; 7] = [
@@ -113,7 +114,7 @@ pub async fn start_proxy(
 ) -> Result<ImageProxy> {
     let mut config = proxy_config(credentials, insecure_skip_tls_verification);
     if let (Some(temp), Some(command)) = (temp, &mut config.skopeo_cmd) {
-        command.env(TEMP_VARIABLE, temp);
+        command.arg(TEMP_OPTION).arg(temp);
     }
     ImageProxy::new_with_config(config).await.map_err(|error| start_fault(&error).into())
 }
@@ -123,10 +124,10 @@ pub async fn start_proxy(
 #[context("Reading the manifest of {reference}")]
 pub fn raw_manifest(reference: &str, temp: Option<&Utf8Path>) -> Result<Vec<u8>> {
     let mut command = command();
-    command.args(["inspect", "--raw", reference]).stdin(Stdio::null());
     if let Some(temp) = temp {
-        command.env(TEMP_VARIABLE, temp);
+        command.arg(TEMP_OPTION).arg(temp);
     }
+    command.args(["inspect", "--raw", reference]).stdin(Stdio::null());
     let output = command.output().map_err(|error| spawn_fault(&error))?;
     ensure!(output.status.success(), "{}", reason(&String::from_utf8_lossy(&output.stderr)));
     Ok(output.stdout)
