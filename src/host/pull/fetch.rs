@@ -18,6 +18,7 @@ use super::explain::{Corrupt, Invalid, explain};
 use super::label::Labels;
 use super::legacy::LegacyLayer;
 use super::objects::Checksum;
+use super::partial;
 use super::place::Base;
 use super::rate::RateLimit;
 use super::resolve::Sink;
@@ -77,6 +78,8 @@ pub(super) struct LayerDone {
     pub(super) commit: Option<Checksum>,
     pub(super) base: Option<BaseCommit>,
     pub(super) legacy: Option<LegacyLayer>,
+    /// Content objects of a first layer.
+    content: Vec<Checksum>,
     folder: LayerFolder,
     staged: Vec<Staged>,
     bytes: u64,
@@ -120,7 +123,7 @@ impl Shared<'_> {
                 scope.spawn(move || self.stream(queue, &sender));
             }
             drop(sender);
-            let mut groups = Groups::new(self.staging);
+            let mut groups = Groups::new(self.staging, self.repo);
             let mut failure: Option<Error> = None;
             loop {
                 match receiver.recv_timeout(TICK) {
@@ -313,7 +316,7 @@ impl Shared<'_> {
         tar.into_inner().finish(layer)?;
         let written = writes.finish().map_err(invalid_unless_ours)?;
         let mut out = MetadataWriter::new(self.writers, writes);
-        let mut legacy = None;
+        let (mut legacy, mut content) = (None, Vec::new());
         let (commit, base) = match read {
             Read::Plain(tree, _) if tree.legacy.is_some() => {
                 legacy = tree.legacy;
@@ -323,7 +326,10 @@ impl Shared<'_> {
                 self.warn_of_dropped(layer, &tree);
                 (Some(tree.commit(&written, &mut labels, &mut out)?), None)
             }
-            Read::Commit(objects) => (None, objects.commit),
+            Read::Commit(objects) => {
+                content = objects.content;
+                (None, objects.commit)
+            }
             Read::Component(objects) => (Some(object_set_commit(&objects.content, &mut out)?), None),
         };
         self.sink.event(Event::LayerFinished {
@@ -338,6 +344,7 @@ impl Shared<'_> {
             commit,
             base,
             legacy,
+            content,
             folder: writes.folder.clone(),
             staged,
             bytes: written.bytes,
@@ -418,6 +425,9 @@ fn lock(queue: &Queue) -> std::sync::MutexGuard<'_, VecDeque<Task>> {
 /// Finished layers on their way to be durable.
 struct Groups<'a> {
     staging: &'a Staging,
+    repo: &'a Dir,
+    /// First layers among those that wait.
+    first: Vec<(Digest, BaseCommit, Vec<Checksum>)>,
     waiting: Group,
     bytes: u64,
     since: Option<Instant>,
@@ -425,8 +435,16 @@ struct Groups<'a> {
 }
 
 impl<'a> Groups<'a> {
-    fn new(staging: &'a Staging) -> Self {
-        Self { staging, waiting: Group::default(), bytes: 0, since: None, done: Vec::new() }
+    fn new(staging: &'a Staging, repo: &'a Dir) -> Self {
+        Self {
+            staging,
+            repo,
+            first: Vec::new(),
+            waiting: Group::default(),
+            bytes: 0,
+            since: None,
+            done: Vec::new(),
+        }
     }
 
     fn add(&mut self, mut done: LayerDone) {
@@ -435,6 +453,10 @@ impl<'a> Groups<'a> {
         self.waiting.objects.push((done.folder.clone(), std::mem::take(&mut done.staged)));
         if let Some(commit) = done.commit {
             self.waiting.refs.push((blob_ref(&done.layer.digest), commit));
+        }
+        if let Some(base) = &done.base {
+            let content = std::mem::take(&mut done.content);
+            self.first.push((done.layer.digest.clone(), base.clone(), content));
         }
         self.done.push(done);
     }
@@ -449,6 +471,10 @@ impl<'a> Groups<'a> {
         }
         let group = std::mem::take(&mut self.waiting);
         (self.bytes, self.since) = (0, None);
-        self.staging.publish(&group).context("Making finished layers durable")
+        self.staging.publish(&group).context("Making finished layers durable")?;
+        for (layer, base, content) in self.first.drain(..) {
+            partial::note(self.repo, &layer, &base, &content)?;
+        }
+        Ok(())
     }
 }

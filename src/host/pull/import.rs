@@ -13,15 +13,18 @@ use super::complete::check_tree;
 use super::derived::{Legacy, MetadataWriter};
 use super::encapsulated::BaseCommit;
 use super::fetch::Shared;
+use super::label::Labels;
 use super::legacy::{LegacyLayer, LegacyRepo};
 use super::merge::{Merge, plain_dir};
-use super::objects::{Checksum, Commit, FileMeta, Kind, S_IFLNK, encode_xattrs};
+use super::objects::{Checksum, Commit, DirMeta, FileMeta, Kind, S_IFLNK};
+use super::partial;
 use super::place::Base;
 use super::present::{
     CONFIG, MANIFEST, MANIFEST_DIGEST, PlannedLayer, Presence, PullPlan, VERSION, image_in_repo, images, plan,
 };
 use super::rate::RateLimit;
 use super::read::ObjectReader;
+use super::relabel::relabel;
 use super::resolve::{Sink, source_of, with_runtime};
 use super::space::SpaceGuard;
 use super::staging::{Group, Staging, repo_dir};
@@ -244,7 +247,7 @@ impl Import {
         self.check_cached(plan, &reader, stop)?;
         let (tree, meta) = match &base {
             Some(base) if is_legacy => base.root()?,
-            base => self.root(base.as_ref(), &commits, &reader, &writes, &mut out)?,
+            base => self.root(base.as_ref(), &commits, &reader, staging, &writes, &mut out, stop)?,
         };
         let timestamp = match (self.resolved.facts.created, &base) {
             (Some(created), _) => u64::try_from(created).unwrap_or(0),
@@ -276,6 +279,7 @@ impl Import {
         group.objects.push((folder, out.staged));
         staging.publish(&group)?;
         staging.sync()?;
+        partial::forget(&self.repo, &first_layer(plan)?.digest)?;
         Ok(commit)
     }
 
@@ -333,6 +337,10 @@ impl Import {
         let first = plan.layers.first().ok_or_else(|| anyhow!("an image without layers"))?;
         let mut state = match &first.commit {
             Some(commit) => Some(BaseState { commit: signed::load(repo, commit)?, unpublished: false }),
+            None if first.presence == Presence::Present => {
+                partial::load(&self.repo, &first.layer.digest, reader)
+                    .map(|commit| BaseState { commit, unpublished: true })
+            }
             None => None,
         };
         if let Verification::OstreeRemote(remote) = &self.image.verification {
@@ -423,13 +431,16 @@ impl Import {
     }
 
     /// The root of the image commit.
+    #[allow(clippy::too_many_arguments)]
     fn root(
         &self,
         base: Option<&BaseState>,
         commits: &BTreeMap<String, Checksum>,
         reader: &ObjectReader,
+        staging: &Staging,
         writes: &LayerWrites,
         out: &mut MetadataWriter<'_>,
+        stop: &Stop,
     ) -> Result<(Checksum, Checksum)> {
         let base_root = match base {
             Some(base) => Some(base.root()?),
@@ -459,7 +470,11 @@ impl Import {
                     .next("name an OS image; an application's container image is none")
                     .into());
             }
-            complete_plain(&mut merge, writes, out)?;
+        }
+        // Reads objects in the repo: so before anything is added that is not there yet.
+        let mut labels = relabel(&mut merge, base_root, reader, staging, writes, out, stop)?;
+        if base_root.is_none() {
+            complete_plain(&mut merge, &mut labels, writes, out)?;
         }
         merge.write(out)
     }
@@ -556,10 +571,17 @@ fn is_empty_file(reader: &ObjectReader, file: Checksum) -> Result<bool> {
 }
 
 /// What a plain image lacks to be an OSTree root: mount points, and the link to OSTree's folder.
-fn complete_plain(merge: &mut Merge<'_>, writes: &LayerWrites, out: &mut MetadataWriter<'_>) -> Result<()> {
+fn complete_plain(
+    merge: &mut Merge<'_>,
+    labels: &mut Labels,
+    writes: &LayerWrites,
+    out: &mut MetadataWriter<'_>,
+) -> Result<()> {
     for (name, mode) in TOP_DIRS {
         if !merge.has_top(name)? {
-            let meta = out.put(&plain_dir(mode).encode(), Kind::DirMeta)?;
+            let plain = plain_dir(mode);
+            let xattrs = labels.apply(name, plain.mode, Vec::new())?;
+            let meta = out.put(&DirMeta { xattrs, ..plain }.encode(), Kind::DirMeta)?;
             let tree = out.put(&super::objects::DirTree::default().encode(), Kind::DirTree)?;
             merge.put_top_dir(name, tree, meta)?;
         }
@@ -570,7 +592,7 @@ fn complete_plain(merge: &mut Merge<'_>, writes: &LayerWrites, out: &mut Metadat
             gid: 0,
             mode: S_IFLNK | 0o777,
             target: "sysroot/ostree".to_owned(),
-            xattrs: encode_xattrs(&Vec::new()),
+            xattrs: labels.apply("ostree", S_IFLNK | 0o777, Vec::new())?,
         };
         let (checksum, staged) = writes.put_link(&meta)?;
         out.staged.extend(staged);

@@ -1,9 +1,11 @@
 //! SELinux labels for files that come without one: those of plain tar layers.
 
 use std::collections::HashMap;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
+use cap_std_ext::cap_std::fs::Dir;
 use ostree::gio::Cancellable;
 
 use super::objects::{Xattrs, encode_xattrs};
@@ -33,6 +35,13 @@ impl Labels {
     pub(super) fn of_commit(repo: &ostree::Repo, commit: &str) -> Result<Self> {
         let policy = ostree::SePolicy::from_commit(repo, commit, Cancellable::NONE)
             .with_context(|| format!("Loading the SELinux policy of commit {commit}"))?;
+        Ok(Self { policy: policy.name().is_some().then_some(policy), encoded: HashMap::new() })
+    }
+
+    /// By the policy in a folder that is laid out like a commit, if there is one.
+    pub(super) fn of_folder(root: &Dir) -> Result<Self> {
+        let policy = ostree::SePolicy::new_at(root.as_fd().as_raw_fd(), Cancellable::NONE)
+            .context("Loading the image's SELinux policy")?;
         Ok(Self { policy: policy.name().is_some().then_some(policy), encoded: HashMap::new() })
     }
 

@@ -9,12 +9,13 @@ use ostree::gio::Cancellable;
 use sha2::{Digest as _, Sha256};
 
 use super::objects::{Checksum, Commit};
+use super::partial;
 use super::read::ObjectReader;
 use super::staging::repo_dir;
 use super::{PullStats, PulledImage, Resolved};
 use crate::model::digest::Digest;
 use crate::model::image_ref::{ImageReference, OsImage};
-use crate::model::oci::{ImageFacts, ImageKind, Layer};
+use crate::model::oci::{ImageFacts, ImageKind, Layer, LayerKind};
 use crate::model::repo_refs::{IMAGE_PREFIX, blob_ref, image_ref};
 
 /// Metadata of an image commit; the on-disk contract with other tools.
@@ -146,6 +147,9 @@ pub fn plan(repo: &ostree::Repo, resolved: &Resolved) -> Result<PullPlan> {
     let image_present = image_in_repo(repo, &resolved.digest)?.is_some();
     let mut layers: Vec<PlannedLayer> = Vec::new();
     let mut contents = None;
+    let is_partial = |layer: &Digest| -> Result<bool> {
+        Ok(partial::load(&repo_dir(repo)?, layer, &reader(repo)?).is_some())
+    };
     for layer in &resolved.facts.layers {
         if layers.iter().any(|planned| planned.layer.digest == layer.digest) {
             continue;
@@ -158,6 +162,9 @@ pub fn plan(repo: &ostree::Repo, resolved: &Resolved) -> Result<PullPlan> {
         let commit = repo.resolve_rev(&blob_ref(&layer.digest), true)?;
         let (presence, commit) = match commit {
             Some(commit) => (Presence::Present, Some(commit.to_string())),
+            None if layer.kind == LayerKind::Commit && is_partial(&layer.digest)? => {
+                (Presence::Present, None)
+            }
             None => {
                 if contents.is_none() {
                     contents = Some(layers_by_content(repo)?);
@@ -176,7 +183,6 @@ pub fn plan(repo: &ostree::Repo, resolved: &Resolved) -> Result<PullPlan> {
 
 /// Layers of different kinds are stored differently, whatever they hold.
 fn kind_key(layer: &Layer) -> u8 {
-    use crate::model::oci::LayerKind;
     match layer.kind {
         LayerKind::Commit => 0,
         LayerKind::Component => 1,
