@@ -1,11 +1,12 @@
 //! The repo's own lock, `repo/.lock`: shared for whoever adds objects, exclusive for whoever deletes
 //! them.
 //!
-//! libostree takes it as an *open-file-description lock* (`F_OFD_SETLK`), which knows nothing of
-//! `flock`: only the same kind keeps its prune out. Our own cleanup must for a moment leave that one
-//! to libostree, and holds the `flock` over it; so a pull takes both.
+//! libostree takes an open-file-description lock on it (seen with strace, 2022.7), which a `flock`
+//! neither sees nor stops. Ours is both: the record lock is the one that other tools respect; the
+//! `flock` beside it outlives the moment in which a cleanup hands the record lock over to libostree,
+//! so that no pull of our own slips in between.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -23,91 +24,79 @@ const LOCK: &str = ".lock";
 /// How often a held lock is tried again. A prune takes seconds.
 const TRY_EVERY: Duration = Duration::from_millis(200);
 
-/// Shared or exclusive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mode {
-    Shared,
-    Exclusive,
-}
-
 /// A held lock; dropping it lets go.
 #[derive(Debug)]
 pub struct RepoLock {
-    _file: OwnedFd,
+    file: OwnedFd,
+}
+
+/// What to lock for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Shared,
+    Exclusive,
 }
 
 /// Takes the lock shared. Waits while somebody prunes, and says for whom; `is_cancelled` ends that.
 /// None if it was cancelled.
 #[context("Locking the OSTree repo against pruning")]
 pub fn shared(repo: &Dir, sink: &dyn EventSink, is_cancelled: &dyn Fn() -> bool) -> Result<Option<RepoLock>> {
-    let file = open(repo)?;
     let mut told = false;
     loop {
-        if try_lock(&file, Mode::Shared)? {
-            return Ok(Some(RepoLock { _file: file }));
-        }
+        let held = match try_lock(repo, Kind::Shared)? {
+            Ok(lock) => return Ok(Some(lock)),
+            Err(held) => held,
+        };
         if is_cancelled() {
             return Ok(None);
         }
         if !told {
             told = true;
-            sink.event(Event::Waiting {
-                what: "the OSTree repo's lock".to_owned(),
-                holder: describe_holder(&file),
-            });
+            let holder = describe_holder(&held);
+            sink.event(Event::Waiting { what: "the OSTree repo's lock".to_owned(), holder });
         }
         std::thread::sleep(TRY_EVERY);
     }
 }
 
-/// Takes the lock exclusively, without waiting: pruning puts itself off while others write.
+/// Takes the lock exclusively, without waiting: pruning puts itself off while others write. The
+/// error is who is in the way.
 #[context("Locking the OSTree repo for pruning")]
-pub fn try_exclusive(repo: &Dir) -> Result<Option<RepoLock>> {
-    let file = open(repo)?;
-    Ok(try_lock(&file, Mode::Exclusive)?.then_some(RepoLock { _file: file }))
+pub fn try_exclusive(repo: &Dir) -> Result<Result<RepoLock, String>> {
+    Ok(try_lock(repo, Kind::Exclusive)?.map_err(|held| describe_holder(&held)))
 }
 
-fn open(repo: &Dir) -> Result<OwnedFd> {
+impl RepoLock {
+    /// Gives up the record lock, for libostree in this process to take its own. What is left keeps
+    /// our own pulls away.
+    pub fn yield_to_libostree(&self) -> Result<()> {
+        Ok(record_lock(&self.file, libc::F_UNLCK).map(drop)?)
+    }
+}
+
+/// The lock, or the file that somebody else holds. Each try opens the file anew, so that a half taken
+/// lock goes with it.
+fn try_lock(repo: &Dir, kind: Kind) -> Result<Result<RepoLock, OwnedFd>> {
     let mut options = OpenOptions::new();
     // The mode that libostree gives it.
     options.read(true).write(true).create(true).mode(0o660);
-    Ok(repo.open_with(LOCK, &options)?.into_std().into())
-}
-
-/// Takes both locks or none.
-fn try_lock(file: &OwnedFd, mode: Mode) -> Result<bool> {
-    if !try_record_lock(file, mode)? {
-        return Ok(false);
-    }
-    let operation = match mode {
-        Mode::Shared => FlockOperation::NonBlockingLockShared,
-        Mode::Exclusive => FlockOperation::NonBlockingLockExclusive,
+    let file: OwnedFd = repo.open_with(LOCK, &options)?.into_std().into();
+    let (record, whole) = match kind {
+        Kind::Shared => (libc::F_RDLCK, FlockOperation::NonBlockingLockShared),
+        Kind::Exclusive => (libc::F_WRLCK, FlockOperation::NonBlockingLockExclusive),
     };
-    match rustix::fs::flock(file, operation) {
-        Ok(()) => Ok(true),
-        Err(Errno::WOULDBLOCK) => {
-            set_record_lock(file, libc::F_UNLCK)?;
-            Ok(false)
-        }
+    if !record_lock(&file, record)? {
+        return Ok(Err(file));
+    }
+    match rustix::fs::flock(&file, whole) {
+        Ok(()) => Ok(Ok(RepoLock { file })),
+        Err(Errno::WOULDBLOCK) => Ok(Err(file)),
         Err(error) => Err(error.into()),
     }
 }
 
-fn try_record_lock(file: &OwnedFd, mode: Mode) -> Result<bool> {
-    let kind = match mode {
-        Mode::Shared => libc::F_RDLCK,
-        Mode::Exclusive => libc::F_WRLCK,
-    };
-    match set_record_lock(file, kind) {
-        Ok(()) => Ok(true),
-        Err(nix::Error::EAGAIN | nix::Error::EACCES) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
-}
-
-#[allow(clippy::cast_possible_truncation)] // The constants are small; their types differ by platform.
-fn set_record_lock(file: &OwnedFd, kind: libc::c_int) -> nix::Result<()> {
-    // The whole file, as libostree locks it.
+/// An open-file-description lock on the whole file; false where somebody else's is in the way.
+fn record_lock(file: &impl AsFd, kind: libc::c_int) -> nix::Result<bool> {
     let lock = libc::flock {
         l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
@@ -115,7 +104,11 @@ fn set_record_lock(file: &OwnedFd, kind: libc::c_int) -> nix::Result<()> {
         l_len: 0,
         l_pid: 0,
     };
-    fcntl(file, FcntlArg::F_OFD_SETLK(&lock)).map(drop)
+    match fcntl(file.as_fd(), FcntlArg::F_OFD_SETLK(&lock)) {
+        Ok(_) => Ok(true),
+        Err(nix::Error::EAGAIN | nix::Error::EACCES) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]
@@ -142,7 +135,7 @@ mod tests {
         let repo = Dir::open_ambient_dir(scratch.path(), ambient_authority()).unwrap();
         let first = shared(&repo, &Silent, &|| false).unwrap().unwrap();
         let second = shared(&repo, &Silent, &|| false).unwrap().unwrap();
-        assert!(try_exclusive(&repo).unwrap().is_none());
+        assert!(try_exclusive(&repo).unwrap().is_err());
         drop((first, second));
 
         let pruning = try_exclusive(&repo).unwrap().unwrap();
@@ -156,29 +149,21 @@ mod tests {
         drop(pruning);
         assert!(shared(&repo, &Silent, &|| false).unwrap().is_some());
     }
-
     #[test]
-    fn libostree_respects_the_lock_and_is_respected() {
+    fn libostree_and_we_stop_each_other() {
         let scratch = tempfile::tempdir().unwrap();
-        mcd_test_support::tree::create_repo(scratch.path(), ostree::RepoMode::Archive).unwrap();
-        let dir = Dir::open_ambient_dir(scratch.path(), ambient_authority()).unwrap();
-        let prune = || {
-            let path = format!("--repo={}", scratch.path().display());
-            let mut command = std::process::Command::new("timeout");
-            command.args(["2", "ostree", "prune", "--refs-only", &path]);
-            command.output().unwrap().status.success()
+        let path = ostree::gio::File::for_path(scratch.path());
+        let open = || {
+            let repo = ostree::Repo::new(&path);
+            repo.create(ostree::RepoMode::Archive, ostree::gio::Cancellable::NONE).unwrap();
+            repo
         };
-        assert!(prune());
-        let held = shared(&dir, &Silent, &|| false).unwrap().unwrap();
-        assert!(!prune(), "libostree pruned under a pull's lock");
-        drop(held);
-        assert!(prune());
-
-        // A record lock, of the kind that libostree's prune takes.
-        let pruning = open(&dir).unwrap();
-        set_record_lock(&pruning, libc::F_WRLCK).unwrap();
-        assert!(shared(&dir, &Silent, &|| true).unwrap().is_none());
-        drop(pruning);
-        assert!(shared(&dir, &Silent, &|| true).unwrap().is_some());
+        let (repo, dir) = (open(), Dir::open_ambient_dir(scratch.path(), ambient_authority()).unwrap());
+        repo.prepare_transaction(ostree::gio::Cancellable::NONE).unwrap();
+        let in_the_way = try_exclusive(&dir).unwrap().unwrap_err();
+        assert!(in_the_way.contains(&std::process::id().to_string()), "{in_the_way}");
+        assert!(shared(&dir, &Silent, &|| false).unwrap().is_some(), "both only add objects");
+        repo.abort_transaction(ostree::gio::Cancellable::NONE).unwrap();
+        assert!(try_exclusive(&dir).unwrap().is_ok());
     }
 }
