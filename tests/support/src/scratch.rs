@@ -10,14 +10,25 @@ use anyhow::Result;
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
+    is_kept: bool,
 }
 
 impl Scratch {
     /// A new folder below the system's temporary folder. `MCD_TEST_KEEP=1` leaves it for a look.
     pub fn new() -> Result<Self> {
-        let path = tempfile::Builder::new().prefix("mcd-test-").tempdir()?.keep();
+        Self::new_in(&std::env::temp_dir())
+    }
+
+    /// A new folder below `parent`: hard links need one file system.
+    pub fn new_in(parent: &Path) -> Result<Self> {
+        let path = tempfile::Builder::new().prefix("mcd-test-").tempdir_in(parent)?.keep();
         // Tests look at these through symbolic links' targets: one spelling only.
-        Ok(Self { path: path.canonicalize()? })
+        Ok(Self { path: path.canonicalize()?, is_kept: false })
+    }
+
+    /// A folder that is there already and stays.
+    pub fn kept(path: &Path) -> Result<Self> {
+        Ok(Self { path: path.canonicalize()?, is_kept: true })
     }
 
     /// Where it is.
@@ -33,6 +44,9 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
+        if self.is_kept {
+            return;
+        }
         if std::env::var_os("MCD_TEST_KEEP").is_some() {
             eprintln!("kept: {}", self.path.display());
             return;

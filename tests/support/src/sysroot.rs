@@ -71,6 +71,31 @@ impl Sysroot {
         Ok(sysroot)
     }
 
+    /// The sysroot in `folder/sysroot`, made if it is not there. It stays.
+    pub fn kept_in(folder: &Path) -> Result<Self> {
+        let scratch = Scratch::kept(folder)?;
+        let path = scratch.join("sysroot");
+        if path.exists() { Ok(Self { path, scratch }) } else { Self::initialise(scratch) }
+    }
+
+    /// A copy, below `parent`. What never changes is linked, not copied: objects, and what
+    /// deployments have checked out.
+    pub fn copy_to(&self, parent: &Path) -> Result<Self> {
+        const COPY: &str = r#"
+            cp -al "$1" "$2"
+            cd "$1"
+            # Written in place, each at its own time.
+            for own in boot ostree/mcd-* ostree/deploy/*/var ostree/deploy/*/deploy/*/etc; do
+                [ -e "$own" ] || continue
+                rm -rf "${2:?}/$own"
+                cp -a "$own" "$2/$own"
+            done"#;
+        let scratch = Scratch::new_in(parent)?;
+        let path = scratch.join("sysroot");
+        run(Command::new("bash").args(["-ec", COPY, "copy"]).arg(&self.path).arg(&path))?;
+        Ok(Self { path, scratch })
+    }
+
     fn initialise(scratch: Scratch) -> Result<Self> {
         let path = scratch.join("sysroot");
         let sysroot = Self { path, scratch };
