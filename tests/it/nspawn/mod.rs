@@ -13,6 +13,8 @@ use mcd_test_support::machine::Machine;
 use mcd_test_support::sysroot::Sysroot;
 use serde_json::Value;
 
+/// Where the images are seen inside.
+const IMAGES: &str = "/run/images";
 const PULLSPEC: &str = "/etc/pivot/image-pullspec";
 
 /// A host of its own for a story, and the images beside it.
@@ -28,12 +30,13 @@ impl Host {
     }
 
     fn boot(&self) -> Machine<'_> {
-        Machine::boot(&self.sysroot, &[&self.installation.images()]).unwrap()
+        Machine::boot(&self.sysroot, &[(&self.installation.images(), IMAGES)]).unwrap()
     }
 
-    fn image(&self, tag: &str) -> String {
-        format!("oci:{}:{tag}", self.installation.images().display())
-    }
+}
+
+fn image(tag: &str) -> String {
+    format!("oci:{IMAGES}:{tag}")
 }
 
 fn text(output: &Output) -> String {
@@ -117,11 +120,11 @@ fn root_nspawn_a_pivot_reboots_into_the_image() {
     let installed = host.sysroot.deployments().unwrap();
     assert_eq!(installed.len(), 2);
 
-    mcd(&machine, &["pivot", &host.image("v2"), "--karg-append", "mitigations=auto"]);
+    mcd(&machine, &["pivot", &image("v2"), "--karg-append", "mitigations=auto"]);
     assert!(machine.is_staged().unwrap());
     machine.shell("echo late > /etc/late; rm /etc/motd").unwrap();
     // The same again: nothing is left to do but the reboot.
-    mcd(&machine, &["pivot", &host.image("v2"), "--karg-append", "mitigations=auto", "--reboot"]);
+    mcd(&machine, &["pivot", &image("v2"), "--karg-append", "mitigations=auto", "--reboot"]);
     let machine = machine.next_boot().unwrap();
 
     assert_eq!(version(&machine), "2");
@@ -147,11 +150,11 @@ fn root_nspawn_a_block_inhibitor_refuses_the_reboot_and_force_overrides_it() {
     let machine = host.boot();
     inhibit(&machine, "backup", "saving the database");
     let words = ["backup", "saving the database", "--force"];
-    fails(&machine, &["pivot", &host.image("v2"), "--reboot"], 3, &words);
+    fails(&machine, &["pivot", &image("v2"), "--reboot"], 3, &words);
     // Refused is only the reboot.
     assert!(machine.is_staged().unwrap());
-    fails(&machine, &["pivot", &host.image("v2"), "--reboot"], 3, &words);
-    let said = mcd(&machine, &["pivot", &host.image("v2"), "--reboot", "--force"]);
+    fails(&machine, &["pivot", &image("v2"), "--reboot"], 3, &words);
+    let said = mcd(&machine, &["pivot", &image("v2"), "--reboot", "--force"]);
     assert!(said.contains("backup"), "{said}");
     let machine = machine.next_boot().unwrap();
     assert_eq!(version(&machine), "2");
@@ -162,13 +165,13 @@ fn root_nspawn_the_old_host_api_pivots_at_boot_and_only_once() {
     let host = Host::new();
     let etc = host.sysroot.next_boot().unwrap().deployment.join("etc");
     std::fs::create_dir_all(etc.join("pivot")).unwrap();
-    std::fs::write(etc.join("pivot/image-pullspec"), format!("{}\n", host.image("v2"))).unwrap();
+    std::fs::write(etc.join("pivot/image-pullspec"), format!("{}\n", image("v2"))).unwrap();
     std::fs::write(etc.join("pivot/kernel-args"), "ADD nosmt\nDELETE quiet\n").unwrap();
     std::fs::create_dir_all(etc.join("tmpfiles.d")).unwrap();
     // What asks for the reboot, in /run, is made at each boot by somebody else.
     std::fs::write(etc.join("tmpfiles.d/pivot.conf"), "f /run/pivot/reboot-needed 0644 - - -\n").unwrap();
 
-    let machine = Machine::power_on(&host.sysroot, &[&host.installation.images()]).unwrap();
+    let machine = Machine::power_on(&host.sysroot, &[(&host.installation.images(), IMAGES)]).unwrap();
     let machine = machine.next_boot().unwrap();
     assert_eq!(version(&machine), "2");
     let options = &machine.entry().options;
@@ -195,7 +198,7 @@ fn root_nspawn_the_old_host_api_pivots_at_boot_and_only_once() {
 fn root_nspawn_what_a_power_cut_lost_is_staged_again_without_network() {
     let host = Host::new();
     let machine = host.boot();
-    mcd(&machine, &["pivot", &host.image("v2"), "--karg-append", "nosmt"]);
+    mcd(&machine, &["pivot", &image("v2"), "--karg-append", "nosmt"]);
     assert!(machine.is_staged().unwrap());
     drop(machine);
 
@@ -219,9 +222,9 @@ fn root_nspawn_a_stopped_unit_leaves_the_host_as_it_was() {
     let machine = host.boot();
     let before = (host.sysroot.boot_entries().unwrap(), status(&machine));
     // Slow enough to be stopped in the middle.
-    let image = host.image("v2");
+    let update = image("v2");
     machine
-        .shell(&format!("systemd-run --quiet --unit=update -p Type=exec mcd pivot {image} --rate-limit 10"))
+        .shell(&format!("systemd-run --quiet --unit=update -p Type=exec mcd pivot {update} --rate-limit 10"))
         .unwrap();
     wait_for(&machine, "systemctl show -P SubState update | grep -q running && pgrep -x skopeo");
     machine.shell("systemctl stop update").unwrap();
@@ -230,6 +233,6 @@ fn root_nspawn_a_stopped_unit_leaves_the_host_as_it_was() {
     assert_eq!((host.sysroot.boot_entries().unwrap(), status(&machine)), before, "{journal}");
     assert!(machine.shell("pgrep -x 'skopeo|mcd'").is_err(), "{journal}");
     // Nothing is in the way of the next try.
-    mcd(&machine, &["pivot", &image]);
+    mcd(&machine, &["pivot", &update]);
     assert!(machine.is_staged().unwrap());
 }

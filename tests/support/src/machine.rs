@@ -23,7 +23,7 @@ use crate::sysroot::{BootEntry, STATEROOT, Sysroot};
 #[derive(Debug)]
 pub struct Machine<'a> {
     sysroot: &'a Sysroot,
-    shares: Vec<PathBuf>,
+    shares: Vec<(PathBuf, String)>,
     entry: BootEntry,
     console: PathBuf,
     name: String,
@@ -72,15 +72,15 @@ exec /usr/lib/systemd/systemd "$@"
 
 impl<'a> Machine<'a> {
     /// Boots what the boot menu has first and waits until the boot is complete. `shares` are folders
-    /// that are seen inside at the same paths.
-    pub fn boot(sysroot: &'a Sysroot, shares: &[&Path]) -> Result<Self> {
+    /// (first) that are seen inside, read-only, at other paths (second).
+    pub fn boot(sysroot: &'a Sysroot, shares: &[(&Path, &str)]) -> Result<Self> {
         let machine = Self::power_on(sysroot, shares)?;
         machine.wait_until_up()?;
         Ok(machine)
     }
 
     /// Boots what the boot menu has first, and returns while systemd begins.
-    pub fn power_on(sysroot: &'a Sysroot, shares: &[&Path]) -> Result<Self> {
+    pub fn power_on(sysroot: &'a Sysroot, shares: &[(&Path, &str)]) -> Result<Self> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("mcd-test-{}-{number}", std::process::id());
@@ -95,7 +95,7 @@ impl<'a> Machine<'a> {
         })?;
         let leader = wait_for_systemd(&mut container)
             .with_context(|| format!("The console said:\n{}", text_of(&console)))?;
-        let shares = shares.iter().map(|path| path.to_path_buf()).collect();
+        let shares = shares.iter().map(|(from, to)| (from.to_path_buf(), (*to).to_owned())).collect();
         Ok(Self { sysroot, shares, entry, console, name, leader, container })
     }
 
@@ -193,7 +193,7 @@ impl<'a> Machine<'a> {
     pub fn power_cut(self) -> Result<Self> {
         let (sysroot, shares) = (self.sysroot, self.shares.clone());
         drop(self);
-        let shares: Vec<&Path> = shares.iter().map(PathBuf::as_path).collect();
+        let shares: Vec<_> = shares.iter().map(|(from, to)| (from.as_path(), to.as_str())).collect();
         Self::boot(sysroot, &shares)
     }
 }
@@ -223,7 +223,7 @@ impl Drop for Machine<'_> {
 }
 
 /// The command line of the container.
-fn container(sysroot: &Sysroot, shares: &[&Path], entry: &BootEntry, name: &str) -> Result<Vec<String>> {
+fn container(sysroot: &Sysroot, shares: &[(&Path, &str)], entry: &BootEntry, name: &str) -> Result<Vec<String>> {
     let path = sysroot.path();
     let mark = sysroot.scratch().join("ostree-booted");
     fs::write(&mark, "")?;
@@ -250,10 +250,7 @@ fn container(sysroot: &Sysroot, shares: &[&Path], entry: &BootEntry, name: &str)
     arguments.push(bind("bind", &path.join("boot"), "/boot"));
     arguments.push(bind("bind", &path.join("ostree/deploy").join(STATEROOT).join("var"), "/var"));
     arguments.push(bind("bind-ro", &mark, "/run/ostree-booted"));
-    for share in shares {
-        let inside = share.to_str().context("A shared folder's name is not UTF-8")?;
-        arguments.push(bind("bind-ro", share, inside));
-    }
+    arguments.extend(shares.iter().map(|(from, to)| bind("bind-ro", from, to)));
     arguments.extend(["/bin/sh", "-ec", INIT, "init"].map(str::to_owned));
     arguments.extend(entry.options.split(' ').filter(|word| !word.is_empty()).map(str::to_owned));
     Ok(arguments)
