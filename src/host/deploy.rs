@@ -91,7 +91,10 @@ impl HostLocked<'_> {
         };
         self.reload()?;
         let name = name_of(&new);
-        self.note_deployment(&request.id, &name)?;
+        if let Err(error) = self.note_deployment(&request.id, &name) {
+            // It is deployed: its origin and its entry in the boot file carry the id.
+            tracing::warn!("{error:#}");
+        }
         Ok(Deployed { name, staged: self.host().is_booted(), others })
     }
 

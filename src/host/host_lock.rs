@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Result;
 use fn_error_context::context;
 use ostree::{gio, glib};
+use rustix::fs::StatVfsMountFlags;
 
 use super::lock_holder::describe_holder;
 use super::sysroot::{Host, read_only};
@@ -71,6 +72,16 @@ impl Host {
             }
             std::thread::sleep(POLL);
         }
+    }
+
+    /// Makes the running host's `/sysroot` writable in this process's mount namespace, for work on
+    /// the repo that holds no host lock. libostree does it on the way to its lock, got or not.
+    pub(crate) fn make_writable(&self) -> Result<()> {
+        let flags = rustix::fs::statvfs("/sysroot").map(|stat| stat.f_flag);
+        if self.is_booted() && flags.is_ok_and(|flags| flags.contains(StatVfsMountFlags::RDONLY)) {
+            self.try_lock()?;
+        }
+        Ok(())
     }
 
     /// Takes the host lock if nobody holds it.

@@ -11,14 +11,12 @@ use std::collections::{BTreeSet, HashSet};
 use std::process::Command;
 
 use anyhow::{Context, Result};
-use cap_std_ext::cap_std::fs::{File, OpenOptions};
 use fn_error_context::context;
 use ostree::{ObjectName, ObjectType, gio, glib};
-use rustix::fs::FlockOperation;
 
 use super::host_lock::HostLocked;
-use super::lock_holder::describe_holder;
 use super::records::id_of_keep_ref;
+use super::repo_lock::{self, RepoLock};
 use super::sysroot::Host;
 use crate::model::digest::Digest;
 use crate::model::repo_refs::{BASE_IMAGE_PREFIX, BLOB_PREFIX, IMAGE_PREFIX, OWN_PREFIX, blob_of_ref};
@@ -91,17 +89,18 @@ impl Host {
         if options.dry_run {
             return self.what_would_go(options).map(Pruned::Done);
         }
-        if let Err(busy) = ExclusiveRepo::take(self)? {
-            return Ok(busy);
+        let repo_dir = self.root().open_dir("ostree/repo").context("Opening the repo")?;
+        if let Err(holder) = repo_lock::try_exclusive(&repo_dir)? {
+            return Ok(Pruned::PutOff { holder });
         }
         let Some(locked) = self.try_lock()? else {
             return Ok(Pruned::PutOff { holder: self.lock_holder() });
         };
         locked.remove_dropped_deployments()?;
         // A pull may have begun meanwhile: then the rest waits for the next cleanup.
-        let exclusive = match ExclusiveRepo::take(self)? {
+        let exclusive = match repo_lock::try_exclusive(&repo_dir)? {
             Ok(exclusive) => exclusive,
-            Err(busy) => return Ok(busy),
+            Err(holder) => return Ok(Pruned::PutOff { holder }),
         };
         let unneeded = Unneeded::find(self)?;
         let mut freed = unneeded.counted();
@@ -115,7 +114,7 @@ impl Host {
     fn prune_objects(
         &self,
         options: &PruneOptions<'_>,
-        exclusive: ExclusiveRepo,
+        exclusive: RepoLock,
         freed: &mut Freed,
     ) -> Result<Pruned> {
         let run = || -> Result<Pruned> {
@@ -157,35 +156,6 @@ impl HostLocked<'_> {
     #[context("Removing dropped deployments")]
     fn remove_dropped_deployments(&self) -> Result<()> {
         Ok(self.sysroot().prepare_cleanup(gio::Cancellable::NONE)?)
-    }
-}
-
-/// The repo's exclusive lock, twice over: the record lock that libostree and its users respect, and
-/// the `flock` that [`super::repo_lock`] takes, which lasts until this is dropped.
-///
-/// A record lock of a process is lost when it closes the file anywhere else, and libostree's locks
-/// conflict with it. So nothing of libostree's that takes its lock may be called while it is held.
-struct ExclusiveRepo(File);
-
-impl ExclusiveRepo {
-    #[context("Locking the repo")]
-    fn take(host: &Host) -> Result<Result<Self, Pruned>> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true);
-        let file = host.root().open_with("ostree/repo/.lock", &options)?;
-        let exclusive = FlockOperation::NonBlockingLockExclusive;
-        match rustix::fs::fcntl_lock(&file, exclusive).and_then(|()| rustix::fs::flock(&file, exclusive)) {
-            Ok(()) => Ok(Ok(Self(file))),
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => {
-                Ok(Err(Pruned::PutOff { holder: describe_holder(&file) }))
-            }
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Gives up the record lock, for libostree to take its own.
-    fn yield_to_libostree(&self) -> Result<()> {
-        Ok(rustix::fs::fcntl_lock(&self.0, FlockOperation::Unlock)?)
     }
 }
 
