@@ -15,7 +15,7 @@ use mcd_test_support::image::Image;
 use mcd_test_support::layout::digest_of;
 use mcd_test_support::process::run;
 use mcd_test_support::sysroot::{STATEROOT, Sysroot, ostree};
-use mcd_test_support::tree::create_repo;
+use mcd_test_support::tree::{create_repo, noise};
 use ostree::gio;
 use ostree::glib;
 use ostree::prelude::*;
@@ -26,7 +26,7 @@ const TREE: &str = env!("CARGO_MANIFEST_DIR");
 const PACKAGES: [&str; 8] =
     ["systemd", "systemd-sysv", "dbus", "ostree", "ostree-boot", "skopeo", "bubblewrap", "procps"];
 /// Part of the cache's key: to be changed when this file makes another host.
-const EDITION: &str = "1";
+const EDITION: &str = "2";
 /// Nothing here is about these, and they cost seconds of every boot.
 const MASKED: [&str; 10] = [
     "apt-daily.timer",
@@ -56,13 +56,13 @@ impl Installation {
         INSTALLATION.get_or_init(Self::find_or_make)
     }
 
-    /// A copy to work on.
+    /// A copy to work on, which goes with the value.
     pub(super) fn copy(&self) -> Sysroot {
         let copies = self.folder.join("copies");
         Sysroot::kept_in(&self.folder).unwrap().copy_to(&copies).unwrap()
     }
 
-    /// The folder with the images `v1` and `v2`.
+    /// The folder with the images `v1`, `v2` and `v3`.
     pub(super) fn images(&self) -> PathBuf {
         self.folder.join("images")
     }
@@ -133,14 +133,18 @@ fn make(folder: &Path, tree: &Path) {
     fs::create_dir_all(sysroot.path().join("ostree/deploy").join(STATEROOT).join("var/log/journal")).unwrap();
 
     let images = folder.join("images");
-    let v1 = Image::of(&source, &commit).chunks(2).compression(Compression::None);
-    let v1 = v1.write(&images, "v1").unwrap();
-    let v2 = Image::of(&source, &commit).chunks(2).compression(Compression::None);
-    let release = "NAME=\"Debian tree\"\nID=debian\nVERSION_ID=2\nPRETTY_NAME=\"Debian tree v2\"\n";
-    v2.derived(vec![Entry::file("usr/lib/os-release", release), Entry::file("etc/motd", "welcome to v2\n")])
-        .layer_compression(3, Compression::Gzip)
-        .write(&images, "v2")
-        .unwrap();
+    let image = || Image::of(&source, &commit).chunks(2).compression(Compression::None);
+    let v1 = image().write(&images, "v1").unwrap();
+    let derived = |tag: &str, version: u64| {
+        let entries = vec![
+            Entry::file("usr/lib/os-release", os_release(version)),
+            Entry::file("usr/lib/fixture", noise(version, 3_000_000)),
+            Entry::file("etc/motd", format!("welcome to v{version}\n")),
+        ];
+        image().derived(entries).layer_compression(3, Compression::Gzip).write(&images, tag).unwrap();
+    };
+    derived("v2", 2);
+    derived("v3", 3);
     remove(&folder.join("source"));
     run(Command::new(PROGRAM)
         .args(["pivot", &v1.reference(), "--sysroot"])
@@ -168,17 +172,22 @@ fn install_program(stage: &Path, scratch: &Path) {
 
 /// Units as the shipped preset has them, and a quiet system.
 fn add_settings(stage: &Path) {
-    run(Command::new("systemctl")
-        .arg(format!("--root={}", stage.display()))
-        .args(["preset", "mcd-pivot.service", "mcd-cleanup.service"]))
+    run(Command::new("systemctl").arg(format!("--root={}", stage.display())).args([
+        "preset",
+        "mcd-pivot.service",
+        "mcd-cleanup.service",
+    ]))
     .unwrap();
     let units = stage.join("etc/systemd/system");
     for unit in MASKED {
         symlink("/dev/null", units.join(unit)).unwrap();
     }
-    let release = "NAME=\"Debian tree\"\nID=debian\nVERSION_ID=1\nPRETTY_NAME=\"Debian tree v1\"\n";
-    fs::write(stage.join("usr/lib/os-release"), release).unwrap();
+    fs::write(stage.join("usr/lib/os-release"), os_release(1)).unwrap();
     fs::rename(stage.join("etc"), stage.join("usr/etc")).unwrap();
+}
+
+fn os_release(version: u64) -> String {
+    format!("NAME=\"Debian tree\"\nID=debian\nVERSION_ID={version}\nPRETTY_NAME=\"Debian tree v{version}\"\n")
 }
 
 /// The tree with the stage on top and without what no container needs, as version 1.

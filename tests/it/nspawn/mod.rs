@@ -9,6 +9,7 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 
 use installation::Installation;
+use mcd_test_support::fake_registry::FakeRegistry;
 use mcd_test_support::machine::Machine;
 use mcd_test_support::sysroot::Sysroot;
 use serde_json::Value;
@@ -32,7 +33,6 @@ impl Host {
     fn boot(&self) -> Machine<'_> {
         Machine::boot(&self.sysroot, &[(&self.installation.images(), IMAGES)]).unwrap()
     }
-
 }
 
 fn image(tag: &str) -> String {
@@ -66,6 +66,22 @@ fn fails(machine: &Machine<'_>, arguments: &[&str], code: i32, words: &[&str]) -
     said
 }
 
+/// The old host API, as whoever sets a host up writes it before its boot.
+fn request(host: &Host, registry: &FakeRegistry, tag: &str) {
+    let etc = host.sysroot.next_boot().unwrap().deployment.join("etc");
+    let write = |name: &str, content: &str| {
+        let file = etc.join(name);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, content).unwrap();
+    };
+    write("pivot/image-pullspec", &format!("{}\n", registry.image(&format!("os:{tag}"))));
+    write("pivot/kernel-args", "ADD nosmt\nDELETE quiet\n");
+    // What asks for the reboot, in /run, is made at each boot by somebody else.
+    write("tmpfiles.d/pivot.conf", "f /run/pivot/reboot-needed 0644 - - -\n");
+    let plain = format!("[[registry]]\nlocation = \"{}\"\ninsecure = true\n", registry.host());
+    write("containers/registries.conf.d/test.conf", &plain);
+}
+
 fn status(machine: &Machine<'_>) -> Value {
     let output = machine.mcd(&["status", "--json"]).unwrap();
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", text(&output)))
@@ -81,6 +97,18 @@ fn exists(machine: &Machine<'_>, path: &str) -> bool {
 
 fn show(machine: &Machine<'_>, unit: &str, property: &str) -> String {
     machine.shell(&format!("systemctl show -P {property} {unit}")).unwrap().trim().to_owned()
+}
+
+fn can_write(machine: &Machine<'_>, folder: &str) -> bool {
+    machine.shell(&format!("touch {folder}/written 2>/dev/null && echo yes || echo no")).unwrap().trim()
+        == "yes"
+}
+
+/// Whether a unit was started when another one was active already.
+fn starts_after(machine: &Machine<'_>, unit: &str, other: &str) -> bool {
+    let start: u64 = show(machine, unit, "ExecMainStartTimestampMonotonic").parse().unwrap();
+    let active: u64 = show(machine, other, "ActiveEnterTimestampMonotonic").parse().unwrap();
+    start >= active && active > 0
 }
 
 #[track_caller]
@@ -116,31 +144,40 @@ fn root_nspawn_a_pivot_reboots_into_the_image() {
     let machine = host.boot();
     assert_eq!(version(&machine), "1");
     assert_nothing_failed(&machine);
-    // Even the first boot of a host that another tool installed is judged, and pruned after.
-    let installed = host.sysroot.deployments().unwrap();
-    assert_eq!(installed.len(), 2);
+    assert!(!can_write(&machine, "/sysroot") && !can_write(&machine, "/usr"));
+    assert!(!machine.shell("journalctl -b --no-pager").unwrap().contains("ordering cycle"));
+    assert!(starts_after(&machine, "mcd-cleanup.service", "multi-user.target"));
 
+    // Fetched and then not wanted: the first good boot removes it.
+    mcd(&machine, &["pull", &image("v3")]);
     mcd(&machine, &["pivot", &image("v2"), "--karg-append", "mitigations=auto"]);
     assert!(machine.is_staged().unwrap());
-    machine.shell("echo late > /etc/late; rm /etc/motd").unwrap();
+    assert_eq!(show(&machine, "ostree-finalize-staged.service", "ActiveState"), "active");
+    machine.shell("echo late > /etc/late; rm /etc/issue.net").unwrap();
+    let (before, refs) = (host.sysroot.deployments().unwrap(), host.sysroot.refs().unwrap());
     // The same again: nothing is left to do but the reboot.
     mcd(&machine, &["pivot", &image("v2"), "--karg-append", "mitigations=auto", "--reboot"]);
     let machine = machine.next_boot().unwrap();
 
     assert_eq!(version(&machine), "2");
     assert!(machine.entry().options.contains("mitigations=auto"), "{:?}", machine.entry());
-    assert_eq!(machine.shell("cat /etc/late").unwrap(), "late\n");
-    assert!(!exists(&machine, "/etc/motd"));
+    assert_eq!(machine.shell("cat /etc/late /etc/motd").unwrap(), "late\nwelcome to v2\n");
+    assert!(!exists(&machine, "/etc/issue.net"));
     assert_nothing_failed(&machine);
     // Nobody ran anything: mcd-cleanup.service judged the boot, closed the intent and pruned.
-    assert_eq!(show(&machine, "mcd-cleanup.service", "Result"), "success");
+    let journal = machine.shell("journalctl -b --no-pager -t mcd").unwrap();
+    for word in ["is complete", "is good", "freed 2", "1 images", "1 layers"] {
+        assert!(journal.contains(word), "'{word}' is not in\n{journal}");
+    }
     assert_eq!(show(&machine, "mcd-pivot.service", "ConditionResult"), "no");
     let seen = status(&machine);
     assert!(seen["prepared"].is_null(), "{seen:#}");
     assert_eq!(seen["notices"], serde_json::json!([]), "{seen:#}");
     assert!(!exists(&machine, "/var/lib/mcd/intent.json"));
     assert!(mcd(&machine, &["history", "--json"]).contains("booted"));
-    assert_eq!(host.sysroot.deployments().unwrap().len(), 2);
+    let deployments = host.sysroot.deployments().unwrap();
+    assert_eq!((deployments.len(), &deployments[1]), (2, &before[0]));
+    assert_eq!(host.sysroot.refs().unwrap().len(), refs.len() - 2, "{refs:#?}");
     host.sysroot.fsck().unwrap();
 }
 
@@ -163,16 +200,11 @@ fn root_nspawn_a_block_inhibitor_refuses_the_reboot_and_force_overrides_it() {
 #[test]
 fn root_nspawn_the_old_host_api_pivots_at_boot_and_only_once() {
     let host = Host::new();
-    let etc = host.sysroot.next_boot().unwrap().deployment.join("etc");
-    std::fs::create_dir_all(etc.join("pivot")).unwrap();
-    std::fs::write(etc.join("pivot/image-pullspec"), format!("{}\n", image("v2"))).unwrap();
-    std::fs::write(etc.join("pivot/kernel-args"), "ADD nosmt\nDELETE quiet\n").unwrap();
-    std::fs::create_dir_all(etc.join("tmpfiles.d")).unwrap();
-    // What asks for the reboot, in /run, is made at each boot by somebody else.
-    std::fs::write(etc.join("tmpfiles.d/pivot.conf"), "f /run/pivot/reboot-needed 0644 - - -\n").unwrap();
-
-    let machine = Machine::power_on(&host.sysroot, &[(&host.installation.images(), IMAGES)]).unwrap();
+    let registry = FakeRegistry::serve(&host.installation.images(), vec![]).unwrap();
+    request(&host, &registry, "v2");
+    let machine = Machine::power_on(&host.sysroot, &[]).unwrap();
     let machine = machine.next_boot().unwrap();
+    let asked = registry.requests().len();
     assert_eq!(version(&machine), "2");
     let options = &machine.entry().options;
     assert!(options.starts_with("root=LABEL=root rw nosmt ostree="), "{options}");
@@ -181,6 +213,7 @@ fn root_nspawn_the_old_host_api_pivots_at_boot_and_only_once() {
     assert_eq!(show(&machine, "mcd-pivot.service", "Result"), "success");
     assert_nothing_failed(&machine);
 
+    assert!(starts_after(&machine, "mcd-cleanup.service", "mcd-pivot.service"));
     mcd(&machine, &["rollback", "--reboot"]);
     let machine = machine.next_boot().unwrap();
     // This /etc is the one that the request was written to.
@@ -192,6 +225,23 @@ fn root_nspawn_the_old_host_api_pivots_at_boot_and_only_once() {
     let machine = machine.reboot().unwrap();
     assert_eq!(version(&machine), "1");
     assert_eq!(show(&machine, "mcd-pivot.service", "ConditionResult"), "no");
+    // All that needed no network.
+    assert_eq!(registry.requests().len(), asked);
+}
+
+/// A request that fails must not keep the host from coming up, nor reboot it for ever.
+#[test]
+fn root_nspawn_a_request_that_cannot_be_carried_out_fails_its_unit_and_stays() {
+    let host = Host::new();
+    let registry = FakeRegistry::serve(&host.installation.images(), vec![]).unwrap();
+    request(&host, &registry, "not-there");
+    let mut machine = Machine::boot(&host.sysroot, &[]).unwrap();
+    assert_eq!(version(&machine), "1");
+    assert!(!machine.is_down().unwrap() && !machine.is_staged().unwrap());
+    assert_eq!(show(&machine, "mcd-pivot.service", "Result"), "exit-code");
+    assert_eq!(show(&machine, "mcd-cleanup.service", "Result"), "success");
+    assert!(exists(&machine, PULLSPEC));
+    assert!(machine.shell("journalctl -b --no-pager -u mcd-pivot").unwrap().contains("not-there"));
 }
 
 #[test]
@@ -221,14 +271,19 @@ fn root_nspawn_a_stopped_unit_leaves_the_host_as_it_was() {
     let host = Host::new();
     let machine = host.boot();
     let before = (host.sysroot.boot_entries().unwrap(), status(&machine));
-    // Slow enough to be stopped in the middle.
+    // Slow enough to be stopped in the middle of a layer.
     let update = image("v2");
     machine
-        .shell(&format!("systemd-run --quiet --unit=update -p Type=exec mcd pivot {update} --rate-limit 10"))
+        .shell(&format!(
+            "systemd-run --quiet --unit=update -r -p KillMode=mixed mcd pivot {update} --rate-limit 50K"
+        ))
         .unwrap();
-    wait_for(&machine, "systemctl show -P SubState update | grep -q running && pgrep -x skopeo");
+    wait_for(&machine, "journalctl -b --no-pager -u update | grep -q importing; pgrep -x skopeo");
+    let begun = Instant::now();
     machine.shell("systemctl stop update").unwrap();
     let journal = machine.shell("journalctl -b --no-pager -u update").unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(10), "{journal}");
+    assert!(journal.contains("stopped by SIGTERM"), "{journal}");
     assert!(!machine.is_staged().unwrap(), "{journal}");
     assert_eq!((host.sysroot.boot_entries().unwrap(), status(&machine)), before, "{journal}");
     assert!(machine.shell("pgrep -x 'skopeo|mcd'").is_err(), "{journal}");

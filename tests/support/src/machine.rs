@@ -62,9 +62,12 @@ done
 exec "$@"
 "#;
 
-/// The first process in the container. OSTree's generator reads the kernel's command line, systemd
-/// (in a container) its own.
+/// The first process in the container, in the place of ostree-prepare-root. OSTree's generator reads
+/// the kernel's command line, systemd (in a container) its own.
 const INIT: &str = r#"
+if grep -q '^readonly=true' /sysroot/ostree/repo/config; then
+    touch /run/ostree-sysroot-ro.stamp
+fi
 printf '%s\n' "$*" >/run/kernel-command-line
 mount --bind /run/kernel-command-line /proc/cmdline
 exec /usr/lib/systemd/systemd "$@"
@@ -223,12 +226,15 @@ impl Drop for Machine<'_> {
 }
 
 /// The command line of the container.
-fn container(sysroot: &Sysroot, shares: &[(&Path, &str)], entry: &BootEntry, name: &str) -> Result<Vec<String>> {
+fn container(
+    sysroot: &Sysroot,
+    shares: &[(&Path, &str)],
+    entry: &BootEntry,
+    name: &str,
+) -> Result<Vec<String>> {
     let path = sysroot.path();
     let mark = sysroot.scratch().join("ostree-booted");
     fs::write(&mark, "")?;
-    let repo_config = fs::read_to_string(path.join("ostree/repo/config"))?;
-    let sysroot_bind = if repo_config.contains("readonly=true") { "bind-ro" } else { "bind" };
     let bind = |option: &str, from: &Path, to: &str| format!("--{option}={}:{to}", from.display());
     let mut arguments: Vec<String> = [
         "systemd-nspawn",
@@ -246,7 +252,7 @@ fn container(sysroot: &Sysroot, shares: &[(&Path, &str)], entry: &BootEntry, nam
     arguments.push(format!("--machine={name}"));
     arguments.push(format!("--directory={}", entry.deployment.display()));
     arguments.push(bind("bind-ro", &entry.deployment.join("usr"), "/usr"));
-    arguments.push(bind(sysroot_bind, path, "/sysroot"));
+    arguments.push(bind("bind", path, "/sysroot"));
     arguments.push(bind("bind", &path.join("boot"), "/boot"));
     arguments.push(bind("bind", &path.join("ostree/deploy").join(STATEROOT).join("var"), "/var"));
     arguments.push(bind("bind-ro", &mark, "/run/ostree-booted"));

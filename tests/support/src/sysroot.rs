@@ -84,8 +84,9 @@ impl Sysroot {
         const COPY: &str = r#"
             cp -al "$1" "$2"
             cd "$1"
-            # Written in place, each at its own time.
-            for own in boot ostree/mcd-* ostree/deploy/*/var ostree/deploy/*/deploy/*/etc; do
+            # Written in place, or locked.
+            for own in boot ostree/lock ostree/mcd-* ostree/repo/{.lock,config,refs,state,tmp} \
+                ostree/deploy/*/var ostree/deploy/*/deploy/*/etc; do
                 [ -e "$own" ] || continue
                 rm -rf "${2:?}/$own"
                 cp -a "$own" "$2/$own"
