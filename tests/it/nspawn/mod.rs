@@ -104,11 +104,11 @@ fn can_write(machine: &Machine<'_>, folder: &str) -> bool {
         == "yes"
 }
 
-/// Whether a unit was started when another one was active already.
-fn starts_after(machine: &Machine<'_>, unit: &str, other: &str) -> bool {
+/// Whether a service was started only after that moment of another unit.
+fn starts_after(machine: &Machine<'_>, unit: &str, other: &str, moment: &str) -> bool {
     let start: u64 = show(machine, unit, "ExecMainStartTimestampMonotonic").parse().unwrap();
-    let active: u64 = show(machine, other, "ActiveEnterTimestampMonotonic").parse().unwrap();
-    start >= active && active > 0
+    let other: u64 = show(machine, other, moment).parse().unwrap();
+    start >= other && other > 0
 }
 
 #[track_caller]
@@ -146,7 +146,12 @@ fn root_nspawn_a_pivot_reboots_into_the_image() {
     assert_nothing_failed(&machine);
     assert!(!can_write(&machine, "/sysroot") && !can_write(&machine, "/usr"));
     assert!(!machine.shell("journalctl -b --no-pager").unwrap().contains("ordering cycle"));
-    assert!(starts_after(&machine, "mcd-cleanup.service", "multi-user.target"));
+    assert!(starts_after(
+        &machine,
+        "mcd-cleanup.service",
+        "multi-user.target",
+        "ActiveEnterTimestampMonotonic"
+    ));
 
     // Fetched and then not wanted: the first good boot removes it.
     mcd(&machine, &["pull", &image("v3")]);
@@ -213,7 +218,12 @@ fn root_nspawn_the_old_host_api_pivots_at_boot_and_only_once() {
     assert_eq!(show(&machine, "mcd-pivot.service", "Result"), "success");
     assert_nothing_failed(&machine);
 
-    assert!(starts_after(&machine, "mcd-cleanup.service", "mcd-pivot.service"));
+    assert!(starts_after(
+        &machine,
+        "mcd-cleanup.service",
+        "mcd-pivot.service",
+        "ExecMainExitTimestampMonotonic"
+    ));
     mcd(&machine, &["rollback", "--reboot"]);
     let machine = machine.next_boot().unwrap();
     // This /etc is the one that the request was written to.

@@ -67,6 +67,7 @@ exec "$@"
 const INIT: &str = r#"
 if grep -q '^readonly=true' /sysroot/ostree/repo/config; then
     touch /run/ostree-sysroot-ro.stamp
+    mount -o remount,bind,ro /sysroot
 fi
 printf '%s\n' "$*" >/run/kernel-command-line
 mount --bind /run/kernel-command-line /proc/cmdline
@@ -121,7 +122,7 @@ impl<'a> Machine<'a> {
             if state == "running" || state == "degraded" {
                 return Ok(());
             }
-            if begun.elapsed() > DEADLINE {
+            if state == "maintenance" || begun.elapsed() > DEADLINE {
                 bail!("the boot does not end: {state}; the console said:\n{}", self.console());
             }
             std::thread::sleep(Duration::from_millis(50));

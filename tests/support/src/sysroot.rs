@@ -78,22 +78,14 @@ impl Sysroot {
         if path.exists() { Ok(Self { path, scratch }) } else { Self::initialise(scratch) }
     }
 
-    /// A copy, below `parent`. What never changes is linked, not copied: objects, and what
-    /// deployments have checked out.
-    pub fn copy_to(&self, parent: &Path) -> Result<Self> {
-        const COPY: &str = r#"
-            cp -al "$1" "$2"
-            cd "$1"
-            # Written in place, or locked.
-            for own in boot ostree/lock ostree/mcd-* ostree/repo/{.lock,config,refs,state,tmp} \
-                ostree/deploy/*/var ostree/deploy/*/deploy/*/etc; do
-                [ -e "$own" ] || continue
-                rm -rf "${2:?}/$own"
-                cp -a "$own" "$2/$own"
-            done"#;
-        let scratch = Scratch::new_in(parent)?;
+    /// A copy in memory, on a file system of its own: what runs in it may remount that, as libostree
+    /// does with `/sysroot`.
+    pub fn copy(&self) -> Result<Self> {
+        let scratch = Scratch::new()?;
         let path = scratch.join("sysroot");
-        run(Command::new("bash").args(["-ec", COPY, "copy"]).arg(&self.path).arg(&path))?;
+        fs::create_dir(&path)?;
+        mount_tmpfs(&path, 4 << 30)?;
+        run(Command::new("cp").arg("-a").arg(self.path.join(".")).arg(&path))?;
         Ok(Self { path, scratch })
     }
 
