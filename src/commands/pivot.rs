@@ -8,6 +8,7 @@ use super::{Ended, open, pull};
 use crate::error::Fault;
 use crate::host::{Host, HostRequest, reboot};
 use crate::interrupt::Interrupt;
+use crate::logging;
 use crate::model::boots::RequestOutcome;
 use crate::model::event::{Event, EventSink};
 use crate::model::status::DeploymentName;
@@ -55,6 +56,9 @@ pub(super) fn run(options: PivotOptions, printer: &Printer) -> Result<Ended> {
     {
         session.host.lock(open::wait(&options.target, progress.as_ref()))?.clear_request(request)?;
         progress.event(Event::Note { message: "the request is fulfilled; its files are removed".to_owned() });
+    }
+    if let Outcome::Committed { image, name, .. } = &outcome {
+        logging::committed(image, name, false);
     }
     let (line, text) = describe(&outcome);
     progress.end(&line, || text);
@@ -177,7 +181,7 @@ fn describe(outcome: &Outcome) -> (Line, String) {
             Line { outcome: "prepared", id: Some(intent.id.clone()), ..Line::default() },
             format!("prepared: `mcd pivot --resume={}` switches to it, without network\n", intent.id),
         ),
-        Outcome::Committed { name, staged } => {
+        Outcome::Committed { name, staged, .. } => {
             let line = Line {
                 outcome: "committed",
                 deployment: Some(name.clone()),

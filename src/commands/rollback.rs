@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::{Ended, open};
 use crate::error::Fault;
 use crate::host::{RollBack, RolledBack, reboot};
+use crate::logging;
 use crate::model::boot_order::rollback_target;
 use crate::model::event::{Event, EventSink};
 use crate::model::status::DeploymentName;
@@ -51,6 +52,7 @@ pub(super) fn run(options: RollbackOptions, printer: &Printer) -> Result<Ended> 
     let who = open::who("rollback");
     let done = locked.roll_back(&RollBack { to: Some(&to), who: &who, why: None })?;
     drop(locked);
+    logging::committed("an older deployment", &done.to, true);
     let outcome = Outcome {
         outcome: "rolled-back",
         to: done.to.clone(),

@@ -58,6 +58,8 @@ pub enum Outcome {
     Prepared(Box<Intent>),
     /// The next boot starts this.
     Committed {
+        /// The image, or what changed of it, for people.
+        image: String,
         /// The deployment.
         name: DeploymentName,
         /// It is finalised at shutdown.
@@ -279,7 +281,11 @@ fn commit(session: &Session, locked: &HostLocked<'_>, mut intent: Intent) -> Res
     match locked.deploy(&DeployRequest::from(&intent)) {
         Ok(deployed) => {
             note_switched(session, locked, &intent, deployed.staged);
-            Ok(Outcome::Committed { name: deployed.name, staged: deployed.staged })
+            let image = intent
+                .asked
+                .as_ref()
+                .map_or_else(|| "other kernel arguments".to_owned(), ToString::to_string);
+            Ok(Outcome::Committed { image, name: deployed.name, staged: deployed.staged })
         }
         Err(error) => {
             intent.state = IntentState::Prepared;
