@@ -8,10 +8,11 @@ BEGIN {
 
 FNR == NR { owner[$1] = $2; next }
 
-/^-/ {
+/^[-l]/ {
     split($0, fields, " +")
     path = $0
-    sub(/^.* [0-9a-f]+ \//, "/", path)
+    sub(/^[^\/]* [0-9a-f]+ \//, "/", path)
+    if (/^l/) sub(/ -> .*$/, "", path)
     if (path in owner) {
         size[owner[path]] += fields[4]
         paths[++count] = path

@@ -78,7 +78,7 @@ list v1 >"$work/v1.ls"
 # GROUP<tab>PACKAGE, then PATH<tab>GROUP of every owned file.
 awk -f "$here/group.awk" "$work/owners" "$work/v1.ls" >"$work/groups"
 
-# OBJECT<tab>GROUP of every owned file, then as the oracle takes it.
+# OBJECT<tab>GROUP of every file and link, then as the oracle takes it.
 contentmeta() { # VERSION
     list "$1" | awk -f "$here/objects.awk" "$work/groups" - | sort -u -k1,1 | jq -Rn '
         [inputs | split("\t") | {key: .[0], value: .[1]}] as $objects

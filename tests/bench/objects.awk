@@ -1,4 +1,4 @@
-# Reads PATH<tab>GROUP, then `ostree ls -R -C`; prints OBJECT<tab>GROUP of each file that has a group.
+# Reads PATH<tab>GROUP, then `ostree ls -R -C`; prints OBJECT<tab>GROUP of each content object.
 
 FNR == NR {
     tab = index($0, "\t")
@@ -6,9 +6,10 @@ FNR == NR {
     next
 }
 
-/^-/ {
+/^[-l]/ {
     split($0, fields, " +")
     path = $0
-    sub(/^.* [0-9a-f]+ \//, "/", path)
-    if (path in group) print fields[5] "\t" group[path]
+    sub(/^[^\/]* [0-9a-f]+ \//, "/", path)
+    if (/^l/) sub(/ -> .*$/, "", path)
+    print fields[5] "\t" (path in group ? group[path] : "unpackaged")
 }
