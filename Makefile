@@ -1,6 +1,7 @@
 # mcd: build, check, test, ship. `make help` lists the targets; each comment ends with what it may touch.
 #
 # Variables: T=NAME        run the tests whose name has NAME in it (test, test-unit, snap)
+#            N=100         how many pulls kill-test kills
 #            PROFILE=release  the optimised program (what rpm takes by itself)
 #            DESTDIR= PREFIX=/usr  where install puts things
 
@@ -9,9 +10,10 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := build
 .PHONY: help build check check-fmt check-clippy check-docs check-generated check-units check-shell \
-        check-deny test test-unit snap demo bench docs man completions install rpm clean tools
+        check-deny test test-unit kill-test oracle snap demo bench docs man completions install rpm clean tools
 
 T ?=
+N ?= 100
 PROFILE ?= debug
 PREFIX ?= /usr
 DESTDIR ?=
@@ -92,8 +94,19 @@ tools:
 # ---- tests ------------------------------------------------------------------------------------
 
 # All tests, or those that T names. Touches target/, the cache folder, /tmp; apt if something is missing.
-test: setup-test build
-	$(CARGO) test --workspace -- $(T)
+test: setup-test
+	@# The oracle takes minutes the first time: beside what is compiled here, and with what is left over.
+	(nice -n 19 tests/oracle.sh >/dev/null) & \
+	result=0; { $(MAKE) --no-print-directory build && $(CARGO) test --workspace -- $(T); } || result=$$?; \
+	wait $$!; exit $$result
+
+# The other implementation of the image format, which tests compare with. Touches the cache folder.
+oracle: setup-test
+	tests/oracle.sh
+
+# Kills N pulls at random points, each followed by fsck and a second run. Touches target/, /tmp.
+kill-test: setup-test
+	MCD_TEST_KILLS=$(N) $(CARGO) test --test it -- stories::import::killed::root_kill_at_random_points --nocapture
 
 # Tests without root or network, in under a minute. Touches target/.
 test-unit:

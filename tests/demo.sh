@@ -108,6 +108,7 @@ say "Who did what."
 show mcd history --sysroot host
 
 say "The boot loader's entries, as OSTree has them."
-show grep -h -e ^title -e ^options host/boot/loader/entries/*.conf
+mapfile -t entries < <(printf '%s\n' host/boot/loader/entries/*.conf | sort -r)
+show grep -h -e ^title -e ^options "${entries[@]}"
 
 say "Done. Everything was made in a temporary folder, which goes now."

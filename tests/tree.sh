@@ -27,13 +27,18 @@ key() {
 name=$(key | sha256sum | cut -c1-16)
 repo=$cache/$name/repo
 
-exec 9>"$cache/lock"
-flock 9
-if [ -e "$cache/$name/complete" ]; then
+give_if_complete() {
+    [ -e "$cache/$name/complete" ] || return 0
     touch "$cache/$name/complete"
     echo "$repo"
     exit 0
-fi
+}
+give_if_complete
+# Two callers at once: the second waits, and finds the tree there.
+mkdir -p "$cache/$name"
+exec 9>"$cache/$name/lock"
+flock 9
+give_if_complete
 
 work=$(mktemp -d "$cache/work.XXXXXX")
 cleanup() {
@@ -117,7 +122,6 @@ mv "$root/usr/lib/os-release.new" "$root/usr/lib/os-release"
 commit v1 --consume "$root"
 commit v2 --tree=ref=mcd/v1 --tree=dir="$delta"
 
-mkdir -p "$cache/$name"
 rm -rf "$repo"
 mv "$work/repo" "$repo"
 touch "$cache/$name/complete"

@@ -6,7 +6,7 @@
 //!
 //! Nothing is pruned here: what the switch drops from the boot order stays on disk until a cleanup.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use fn_error_context::context;
 use ostree::{gio, glib};
 
@@ -67,12 +67,16 @@ pub struct Deployed {
 impl HostLocked<'_> {
     /// Deploys. The caller has made the intent *committed* before.
     pub fn deploy(&self, request: &DeployRequest) -> Result<Deployed> {
-        let source = merge_deployment(self.sysroot()).ok_or_else(|| no_deployment(self))?;
+        if merge_deployment(&self.sysroot()).is_none() {
+            return Err(no_deployment(self).into());
+        }
         // Finalising keeps only the running, merge source and pinned deployments: the last good one
         // must be pinned before, and the boot file must know the change before it can be booted.
         self.keep_last_good()?;
         self.note_change(&request.id)?;
         let others = boot_order::after_deploy(&self.status()?.deployments);
+        // Read after the pins were set: a deployment belongs to the sysroot that it was read with.
+        let source = merge_deployment(&self.sysroot()).ok_or_else(|| no_deployment(self))?;
         let deployed = if self.host().is_booted() {
             self.stage(request, &source)
         } else {
@@ -85,8 +89,12 @@ impl HostLocked<'_> {
                 return Err(error);
             }
         };
+        self.reload()?;
         let name = name_of(&new);
-        self.note_deployment(&request.id, &name)?;
+        if let Err(error) = self.note_deployment(&request.id, &name) {
+            // It is deployed: its origin and its entry in the boot file carry the id.
+            tracing::warn!("{error:#}");
+        }
         Ok(Deployed { name, staged: self.host().is_booted(), others })
     }
 
@@ -136,15 +144,13 @@ impl HostLocked<'_> {
     pub(super) fn write_order(&self, order: &[ostree::Deployment]) -> Result<()> {
         let options = ostree::SysrootWriteDeploymentsOpts { do_postclean: false };
         self.sysroot().write_deployments_with_options(order, &options, gio::Cancellable::NONE)?;
-        self.sysroot().load(gio::Cancellable::NONE).context("Reading the deployments again")
+        self.reload()
     }
 
     /// Removes what a deploy that failed left: a folder that no boot entry names.
     fn remove_leftovers(&self) {
-        let cleaned = self
-            .sysroot()
-            .load(gio::Cancellable::NONE)
-            .and_then(|()| self.sysroot().prepare_cleanup(gio::Cancellable::NONE));
+        let cleaned =
+            self.reload().and_then(|()| Ok(self.sysroot().prepare_cleanup(gio::Cancellable::NONE)?));
         if let Err(error) = cleaned {
             // The failure that led here is the one to report; the next cleanup tries again.
             tracing::warn!(%error, "cannot remove what the failed deployment left");

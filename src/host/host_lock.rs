@@ -3,11 +3,13 @@
 //! It covers deploy, converge and records, for as long as these take. A download never holds it.
 //! [`HostLocked`] is the proof of holding it: everything that changes the host is a method of it.
 
+use std::cell::RefCell;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use fn_error_context::context;
 use ostree::{gio, glib};
+use rustix::fs::StatVfsMountFlags;
 
 use super::lock_holder::describe_holder;
 use super::sysroot::{Host, read_only};
@@ -19,6 +21,10 @@ const NAME: &str = "the OSTree sysroot lock (/ostree/lock)";
 /// How often a held lock is tried again. libostree offers no wait that can be interrupted; a lock is
 /// held for seconds, and a person notices no quarter of one.
 const POLL: Duration = Duration::from_millis(250);
+
+/// How often making `/sysroot` writable is tried again: a file system that is frozen (by a snapshot, or
+/// by libostree when it switches) cannot be remounted. Twenty times is five seconds.
+const FROZEN_TRIES: u32 = 20;
 
 /// What to do when another process holds a lock.
 #[derive(Clone, Copy)]
@@ -39,7 +45,11 @@ impl std::fmt::Debug for Wait<'_> {
 #[derive(Debug)]
 pub struct HostLocked<'h> {
     host: &'h Host,
-    sysroot: ostree::Sysroot,
+    /// Holds the lock.
+    lock: ostree::Sysroot,
+    /// The deployments. Replaced as a whole when they change: libostree's own reloading goes by a
+    /// time stamp, and misses what changes within one tick of the clock.
+    sysroot: RefCell<ostree::Sysroot>,
 }
 
 impl Host {
@@ -64,18 +74,36 @@ impl Host {
         }
     }
 
+    /// Makes the running host's `/sysroot` writable in this process's mount namespace, for work on
+    /// the repo that holds no host lock. libostree does it on the way to its lock, got or not.
+    pub(crate) fn make_writable(&self) -> Result<()> {
+        let flags = rustix::fs::statvfs("/sysroot").map(|stat| stat.f_flag);
+        if self.is_booted() && flags.is_ok_and(|flags| flags.contains(StatVfsMountFlags::RDONLY)) {
+            self.try_lock()?;
+        }
+        Ok(())
+    }
+
     /// Takes the host lock if nobody holds it.
     #[context("Locking the sysroot {}", self.path())]
     pub(crate) fn try_lock(&self) -> Result<Option<HostLocked<'_>>> {
         // A new object for each lock: what libostree loaded before is not looked at again.
-        let sysroot = self.sysroot();
-        sysroot.initialize()?;
-        let taken = sysroot.try_lock().map_err(|error| self.explain(error))?;
+        let lock = self.sysroot();
+        lock.initialize()?;
+        let mut tries = 0;
+        let taken = loop {
+            match lock.try_lock() {
+                Err(error) if error.matches(gio::IOErrorEnum::Busy) && tries < FROZEN_TRIES => tries += 1,
+                taken => break taken.map_err(|error| self.explain(error))?,
+            }
+            std::thread::sleep(POLL);
+        };
         if !taken {
             return Ok(None);
         }
-        let locked = HostLocked { host: self, sysroot };
-        locked.sysroot.load(gio::Cancellable::NONE).context("Reading the deployments")?;
+        // The guard first: it must let go when loading fails.
+        let locked = HostLocked { host: self, sysroot: RefCell::new(Clone::clone(&lock)), lock };
+        locked.reload()?;
         Ok(Some(locked))
     }
 
@@ -98,14 +126,20 @@ impl<'h> HostLocked<'h> {
     }
 
     /// libostree's sysroot, loaded under the lock.
-    pub(crate) fn sysroot(&self) -> &ostree::Sysroot {
-        &self.sysroot
+    pub(crate) fn sysroot(&self) -> ostree::Sysroot {
+        Clone::clone(&self.sysroot.borrow())
+    }
+
+    /// Reads the deployments again.
+    pub(crate) fn reload(&self) -> Result<()> {
+        self.sysroot.replace(self.host.load()?);
+        Ok(())
     }
 }
 
 impl Drop for HostLocked<'_> {
     fn drop(&mut self) {
-        self.sysroot.unlock();
+        self.lock.unlock();
     }
 }
 

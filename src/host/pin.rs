@@ -107,7 +107,8 @@ impl HostLocked<'_> {
         else {
             return Ok(());
         };
-        self.sysroot().deployment_set_pinned(deployment, pinned).context("Writing its origin")
+        self.sysroot().deployment_set_pinned(deployment, pinned).context("Writing its origin")?;
+        self.reload()
     }
 }
 

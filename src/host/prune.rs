@@ -11,14 +11,12 @@ use std::collections::{BTreeSet, HashSet};
 use std::process::Command;
 
 use anyhow::{Context, Result};
-use cap_std_ext::cap_std::fs::{File, OpenOptions};
 use fn_error_context::context;
 use ostree::{ObjectName, ObjectType, gio, glib};
-use rustix::fs::FlockOperation;
 
 use super::host_lock::HostLocked;
-use super::lock_holder::describe_holder;
 use super::records::id_of_keep_ref;
+use super::repo_lock::{self, RepoLock};
 use super::sysroot::Host;
 use crate::model::digest::Digest;
 use crate::model::repo_refs::{BASE_IMAGE_PREFIX, BLOB_PREFIX, IMAGE_PREFIX, OWN_PREFIX, blob_of_ref};
@@ -91,17 +89,18 @@ impl Host {
         if options.dry_run {
             return self.what_would_go(options).map(Pruned::Done);
         }
-        if let Err(busy) = ExclusiveRepo::take(self)? {
-            return Ok(busy);
+        let repo_dir = self.root().open_dir("ostree/repo").context("Opening the repo")?;
+        if let Err(holder) = repo_lock::try_exclusive(&repo_dir)? {
+            return Ok(Pruned::PutOff { holder });
         }
         let Some(locked) = self.try_lock()? else {
             return Ok(Pruned::PutOff { holder: self.lock_holder() });
         };
         locked.remove_dropped_deployments()?;
         // A pull may have begun meanwhile: then the rest waits for the next cleanup.
-        let exclusive = match ExclusiveRepo::take(self)? {
+        let exclusive = match repo_lock::try_exclusive(&repo_dir)? {
             Ok(exclusive) => exclusive,
-            Err(busy) => return Ok(busy),
+            Err(holder) => return Ok(Pruned::PutOff { holder }),
         };
         let unneeded = Unneeded::find(self)?;
         let mut freed = unneeded.counted();
@@ -115,7 +114,7 @@ impl Host {
     fn prune_objects(
         &self,
         options: &PruneOptions<'_>,
-        exclusive: ExclusiveRepo,
+        exclusive: RepoLock,
         freed: &mut Freed,
     ) -> Result<Pruned> {
         let run = || -> Result<Pruned> {
@@ -124,12 +123,9 @@ impl Host {
             }
             let repo = self.repo()?;
             freed.bytes += (options.leftovers)(&repo, false)?;
-            // libostree takes the lock itself, and would wait for us. Should a pull come between, it
-            // is libostree that waits, holding nothing that anybody else waits for.
-            drop(exclusive);
-            if let Err(busy) = ExclusiveRepo::take(self)? {
-                return Ok(busy);
-            }
+            // Should another tool's pull come between, it is libostree that waits for it, holding
+            // nothing that anybody else waits for but pulls of our own.
+            exclusive.yield_to_libostree()?;
             let (_, objects, bytes) =
                 repo.prune(ostree::RepoPruneFlags::REFS_ONLY, 0, gio::Cancellable::NONE)?;
             freed.objects = u64::try_from(objects).unwrap_or(0);
@@ -160,29 +156,6 @@ impl HostLocked<'_> {
     #[context("Removing dropped deployments")]
     fn remove_dropped_deployments(&self) -> Result<()> {
         Ok(self.sysroot().prepare_cleanup(gio::Cancellable::NONE)?)
-    }
-}
-
-/// The repo's exclusive lock.
-///
-/// It conflicts with libostree's own locks of the same file, but belongs to this process: it is lost
-/// when the process closes the file anywhere else. So nothing of libostree's that takes its lock may
-/// be called while this one is held.
-struct ExclusiveRepo(#[expect(dead_code, reason = "the lock is held as long as the file is open")] File);
-
-impl ExclusiveRepo {
-    #[context("Locking the repo")]
-    fn take(host: &Host) -> Result<Result<Self, Pruned>> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true);
-        let file = host.root().open_with("ostree/repo/.lock", &options)?;
-        match rustix::fs::fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Ok(Self(file))),
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => {
-                Ok(Err(Pruned::PutOff { holder: describe_holder(&file) }))
-            }
-            Err(error) => Err(error.into()),
-        }
     }
 }
 

@@ -30,12 +30,15 @@ pub struct Inhibitor {
     pub pid: u32,
 }
 
-/// What `busctl --json=short call` prints: the call's out-arguments, here one array of
-/// `(what, who, why, mode, uid, pid)`.
+/// What `busctl --json=short call` prints: the call's out-arguments, here one array.
 #[derive(Deserialize)]
 struct Reply {
-    data: Vec<Vec<(String, String, String, String, u32, u32)>>,
+    data: Vec<Vec<Listed>>,
 }
+
+/// What, who, why, mode, user id, process id (org.freedesktop.login1(5)).
+#[derive(Deserialize)]
+struct Listed(String, String, String, String, serde::de::IgnoredAny, u32);
 
 /// Asks logind for a reboot and returns: the machine goes down while the caller ends.
 ///
@@ -80,8 +83,8 @@ fn parse_blockers(reply: &[u8]) -> Result<Vec<Inhibitor>> {
     let blocks = |what: &str, mode: &str| mode == BLOCK && what.split(':').any(|one| one == SHUTDOWN);
     let all = reply.data.into_iter().flatten();
     Ok(all
-        .filter(|(what, _, _, mode, _, _)| blocks(what, mode))
-        .map(|(_, who, why, _, _, pid)| Inhibitor { who, why, pid })
+        .filter(|Listed(what, _, _, mode, ..)| blocks(what, mode))
+        .map(|Listed(_, who, why, _, _, pid)| Inhibitor { who, why, pid })
         .collect())
 }
 
@@ -127,7 +130,7 @@ fn describe(blocker: &Inhibitor) -> String {
 mod tests {
     use super::*;
 
-    /// Printed by busctl of systemd 252 for two `systemd-inhibit` processes and logind's own delay.
+    /// As busctl spells `a(ssssuu)`: a blocking `systemd-inhibit` and two that only delay.
     const TWO: &str = r#"{"type":"a(ssssuu)","data":[[["shutdown:sleep","backup","saving the database","block",0,812],["sleep","NetworkManager","needs to turn off networks","delay",0,430],["shutdown","unattended-upgrades","stop ongoing upgrades","delay",0,455]]]}"#;
 
     #[test]

@@ -51,14 +51,14 @@ impl HostLocked<'_> {
     }
 
     /// Records a change as prepared: its commit is kept, and it is the one that is under way. What
-    /// was under way before is superseded.
+    /// was under way before is superseded. The history is the caller's: a change that is committed
+    /// at once is one entry, not two.
     #[context("Recording the prepared change {}", intent.id)]
     pub fn prepare(&self, intent: &Intent) -> Result<()> {
         let before = self.host().intent()?;
         // The ref first: a record must never name a commit that nothing keeps.
         self.set_keep_ref(&intent.id, &intent.commit)?;
         self.write_intent(intent)?;
-        self.append_history(entry(intent, HistoryOutcome::Prepared, None))?;
         if let Some(old) = before.filter(|old| old.id != intent.id) {
             let why = format!("superseded by {}", intent.id);
             self.append_history(entry(&old, HistoryOutcome::Cancelled, Some(why)))?;

@@ -1,16 +1,23 @@
-//! The repo's own lock, `repo/.lock`, as libostree takes it: shared for whoever adds objects,
-//! exclusive for whoever deletes them.
+//! The repo's own lock, `repo/.lock`: shared for whoever adds objects, exclusive for whoever deletes
+//! them.
+//!
+//! libostree takes an open-file-description lock on it (seen with strace, 2022.7), which a `flock`
+//! neither sees nor stops. Ours is both: the record lock is the one that other tools respect; the
+//! `flock` beside it outlives the moment in which a cleanup hands the record lock over to libostree,
+//! so that no pull of our own slips in between.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
-use cap_std_ext::cap_std::ambient_authority;
-use cap_std_ext::cap_std::fs::{Dir, MetadataExt as _, OpenOptions, OpenOptionsExt as _};
+use anyhow::Result;
+use cap_std_ext::cap_std::fs::{Dir, OpenOptions, OpenOptionsExt as _};
 use fn_error_context::context;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
+use super::lock_holder::describe_holder;
 use crate::model::event::{Event, EventSink};
 
 const LOCK: &str = ".lock";
@@ -20,81 +27,88 @@ const TRY_EVERY: Duration = Duration::from_millis(200);
 /// A held lock; dropping it lets go.
 #[derive(Debug)]
 pub struct RepoLock {
-    _file: OwnedFd,
+    file: OwnedFd,
+}
+
+/// What to lock for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Shared,
+    Exclusive,
 }
 
 /// Takes the lock shared. Waits while somebody prunes, and says for whom; `is_cancelled` ends that.
 /// None if it was cancelled.
 #[context("Locking the OSTree repo against pruning")]
 pub fn shared(repo: &Dir, sink: &dyn EventSink, is_cancelled: &dyn Fn() -> bool) -> Result<Option<RepoLock>> {
-    let file = open(repo)?;
     let mut told = false;
     loop {
-        if try_lock(&file, FlockOperation::NonBlockingLockShared)? {
-            return Ok(Some(RepoLock { _file: file }));
-        }
+        let held = match try_lock(repo, Kind::Shared)? {
+            Ok(lock) => return Ok(Some(lock)),
+            Err(held) => held,
+        };
         if is_cancelled() {
             return Ok(None);
         }
         if !told {
             told = true;
-            let holder = holder(&file)?.unwrap_or_else(|| "another process".to_owned());
+            let holder = describe_holder(&held);
             sink.event(Event::Waiting { what: "the OSTree repo's lock".to_owned(), holder });
         }
         std::thread::sleep(TRY_EVERY);
     }
 }
 
-/// Takes the lock exclusively, without waiting: pruning puts itself off while others write.
+/// Takes the lock exclusively, without waiting: pruning puts itself off while others write. The
+/// error is who is in the way.
 #[context("Locking the OSTree repo for pruning")]
-pub fn try_exclusive(repo: &Dir) -> Result<Option<RepoLock>> {
-    let file = open(repo)?;
-    Ok(try_lock(&file, FlockOperation::NonBlockingLockExclusive)?.then_some(RepoLock { _file: file }))
+pub fn try_exclusive(repo: &Dir) -> Result<Result<RepoLock, String>> {
+    Ok(try_lock(repo, Kind::Exclusive)?.map_err(|held| describe_holder(&held)))
 }
 
-fn open(repo: &Dir) -> Result<OwnedFd> {
+impl RepoLock {
+    /// Gives up the record lock, for libostree in this process to take its own. What is left keeps
+    /// our own pulls away.
+    pub fn yield_to_libostree(&self) -> Result<()> {
+        Ok(record_lock(&self.file, libc::F_UNLCK).map(drop)?)
+    }
+}
+
+/// The lock, or the file that somebody else holds. Each try opens the file anew, so that a half taken
+/// lock goes with it.
+fn try_lock(repo: &Dir, kind: Kind) -> Result<Result<RepoLock, OwnedFd>> {
     let mut options = OpenOptions::new();
     // The mode that libostree gives it.
     options.read(true).write(true).create(true).mode(0o660);
-    Ok(repo.open_with(LOCK, &options)?.into_std().into())
-}
-
-fn try_lock(file: &OwnedFd, operation: FlockOperation) -> Result<bool> {
-    match rustix::fs::flock(file, operation) {
-        Ok(()) => Ok(true),
-        Err(Errno::WOULDBLOCK) => Ok(false),
+    let file: OwnedFd = repo.open_with(LOCK, &options)?.into_std().into();
+    let (record, whole) = match kind {
+        Kind::Shared => (libc::F_RDLCK, FlockOperation::NonBlockingLockShared),
+        Kind::Exclusive => (libc::F_WRLCK, FlockOperation::NonBlockingLockExclusive),
+    };
+    if !record_lock(&file, record)? {
+        return Ok(Err(file));
+    }
+    match rustix::fs::flock(&file, whole) {
+        Ok(()) => Ok(Ok(RepoLock { file })),
+        Err(Errno::WOULDBLOCK) => Ok(Err(file)),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Who holds the lock, as far as the kernel tells.
-fn holder(file: &OwnedFd) -> Result<Option<String>> {
-    let proc = Dir::open_ambient_dir("/proc", ambient_authority())?;
-    let locks = proc.read_to_string("locks").context("Reading /proc/locks")?;
-    let stat =
-        cap_std_ext::cap_std::fs::File::from_std(file.as_fd().try_clone_to_owned()?.into()).metadata()?;
-    let device = (rustix::fs::major(stat.dev()), rustix::fs::minor(stat.dev()));
-    let Some(pid) = holder_in(&locks, device, stat.ino()) else { return Ok(None) };
-    let command = proc.read_to_string(format!("{pid}/comm")).unwrap_or_default();
-    Ok(Some(match command.trim() {
-        "" => format!("process {pid}"),
-        name => format!("process {pid} ({name})"),
-    }))
-}
-
-/// Finds the holder of a `flock` in the text of `/proc/locks`: `1: FLOCK ADVISORY WRITE PID
-/// MAJOR:MINOR:INODE 0 EOF`, major and minor in hex.
-fn holder_in(locks: &str, device: (u32, u32), inode: u64) -> Option<u32> {
-    let wanted = format!("{:02x}:{:02x}:{inode}", device.0, device.1);
-    locks.lines().find_map(|line| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        match fields.as_slice() {
-            [_, "FLOCK", _, "WRITE", pid, file, ..] if *file == wanted => {
-                pid.parse().ok().filter(|pid| *pid > 0)
-            }
-            _ => None,
-        }
-    })
+/// An open-file-description lock on the whole file; false where somebody else's is in the way.
+fn record_lock(file: &impl AsFd, kind: libc::c_int) -> nix::Result<bool> {
+    let lock = libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    match fcntl(file.as_fd(), FcntlArg::F_OFD_SETLK(&lock)) {
+        Ok(_) => Ok(true),
+        Err(nix::Error::EAGAIN | nix::Error::EACCES) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]
@@ -102,19 +116,10 @@ mod tests {
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use cap_std_ext::cap_std::ambient_authority;
+
     use super::*;
     use crate::model::event::Silent;
-
-    #[test]
-    fn finds_the_holder() {
-        let locks = "1: POSIX  ADVISORY  WRITE 1 fe:00:10 0 EOF\n\
-                     2: FLOCK  ADVISORY  READ 2 fe:00:10 0 EOF\n\
-                     2: -> FLOCK  ADVISORY  WRITE 5 fe:00:10 0 EOF\n\
-                     3: FLOCK  ADVISORY  WRITE 4242 fe:00:10 0 EOF\n";
-        assert_eq!(holder_in(locks, (0xfe, 0), 10), Some(4242));
-        assert_eq!(holder_in(locks, (0xfe, 0), 11), None);
-        assert_eq!(holder_in(locks, (0xfe, 1), 10), None);
-    }
 
     #[derive(Default)]
     struct Seen(Mutex<Vec<Event>>);
@@ -130,7 +135,7 @@ mod tests {
         let repo = Dir::open_ambient_dir(scratch.path(), ambient_authority()).unwrap();
         let first = shared(&repo, &Silent, &|| false).unwrap().unwrap();
         let second = shared(&repo, &Silent, &|| false).unwrap().unwrap();
-        assert!(try_exclusive(&repo).unwrap().is_none());
+        assert!(try_exclusive(&repo).unwrap().is_err());
         drop((first, second));
 
         let pruning = try_exclusive(&repo).unwrap().unwrap();
@@ -143,5 +148,22 @@ mod tests {
         assert!(holder.contains(&format!("process {}", std::process::id())), "{holder}");
         drop(pruning);
         assert!(shared(&repo, &Silent, &|| false).unwrap().is_some());
+    }
+    #[test]
+    fn libostree_and_we_stop_each_other() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = ostree::gio::File::for_path(scratch.path());
+        let open = || {
+            let repo = ostree::Repo::new(&path);
+            repo.create(ostree::RepoMode::Archive, ostree::gio::Cancellable::NONE).unwrap();
+            repo
+        };
+        let (repo, dir) = (open(), Dir::open_ambient_dir(scratch.path(), ambient_authority()).unwrap());
+        repo.prepare_transaction(ostree::gio::Cancellable::NONE).unwrap();
+        let in_the_way = try_exclusive(&dir).unwrap().unwrap_err();
+        assert!(in_the_way.contains(&std::process::id().to_string()), "{in_the_way}");
+        assert!(shared(&dir, &Silent, &|| false).unwrap().is_some(), "both only add objects");
+        repo.abort_transaction(ostree::gio::Cancellable::NONE).unwrap();
+        assert!(try_exclusive(&dir).unwrap().is_ok());
     }
 }

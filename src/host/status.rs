@@ -81,7 +81,7 @@ impl Host {
 impl HostLocked<'_> {
     /// As [`Host::status`], of the deployments that the lock protects.
     pub fn status(&self) -> Result<HostStatus> {
-        self.host().status_of(self.sysroot())
+        self.host().status_of(&self.sysroot())
     }
 }
 

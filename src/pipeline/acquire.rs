@@ -257,6 +257,7 @@ pub(super) fn refuse_failed(subject: &str, checks: &[preflight::Check]) -> Resul
 
 /// Fetches what is missing, and notes the proof where one was asked for.
 fn import(session: &Session, fetch: Fetch) -> Result<PulledImage> {
+    session.host.require_writable()?;
     let repo = session.host.repo()?;
     session.sink.event(Event::Step {
         what: format!("importing {} ({})", fetch.image, fetch.resolved.digest.short()),

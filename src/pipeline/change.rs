@@ -55,7 +55,7 @@ pub enum Outcome {
     /// `--dry-run`.
     Planned(Plan),
     /// Prepared under this id.
-    Prepared(Intent),
+    Prepared(Box<Intent>),
     /// The next boot starts this.
     Committed {
         /// The deployment.
@@ -123,6 +123,7 @@ pub fn resume(session: &Session, id: Option<&str>, may_wait: bool) -> Result<Out
     if host.deployments.iter().any(|deployment| deployment.id.as_deref() == Some(&intent.id)) {
         return nothing_to_do(&host);
     }
+    check_before_commit(session, &intent.commit)?;
     let locked = session.host.lock(wait(session, may_wait))?;
     refuse_superseded(&intent, &locked.status()?)?;
     commit(session, &locked, intent)
@@ -165,7 +166,7 @@ fn wait(session: &Session, may_wait: bool) -> Wait<'_> {
 }
 
 fn announce(session: &Session, plan: &Plan) {
-    for step in &plan.steps {
+    for step in plan.steps.iter().filter(|step| !matches!(step, Step::Reboot { .. })) {
         session.sink.event(Event::Step { what: step.to_string() });
     }
 }
@@ -252,7 +253,8 @@ fn carry_out(
     };
     locked.prepare(&intent)?;
     if request.until == Until::Prepared {
-        return Ok(Outcome::Prepared(intent));
+        locked.append_history(history_entry(&intent, HistoryOutcome::Prepared, None))?;
+        return Ok(Outcome::Prepared(Box::new(intent)));
     }
     commit(session, &locked, intent)
 }
@@ -276,11 +278,7 @@ fn commit(session: &Session, locked: &HostLocked<'_>, mut intent: Intent) -> Res
     session.sink.event(Event::Step { what: "switching the next boot".to_owned() });
     match locked.deploy(&DeployRequest::from(&intent)) {
         Ok(deployed) => {
-            locked.append_history(history_entry(&intent, HistoryOutcome::Committed, None))?;
-            if !deployed.staged {
-                // Switched: there is nothing left that a power cut could undo.
-                locked.clear_intent()?;
-            }
+            note_switched(session, locked, &intent, deployed.staged);
             Ok(Outcome::Committed { name: deployed.name, staged: deployed.staged })
         }
         Err(error) => {
@@ -293,5 +291,19 @@ fn commit(session: &Session, locked: &HostLocked<'_>, mut intent: Intent) -> Res
             ))?;
             Err(error)
         }
+    }
+}
+
+/// The records after the switch. What fails here (a full `/var`) is said, but does not turn a change
+/// that happened into one that failed: the deployment carries its id itself.
+fn note_switched(session: &Session, locked: &HostLocked<'_>, intent: &Intent, is_staged: bool) {
+    let mut noted = locked.append_history(history_entry(intent, HistoryOutcome::Committed, None));
+    if noted.is_ok() && !is_staged {
+        // Switched: there is nothing left that a power cut could undo.
+        noted = locked.clear_intent().map(drop);
+    }
+    if let Err(error) = noted {
+        let message = format!("the change is switched, but its records cannot be written: {error:#}");
+        session.sink.event(Event::Warning { message });
     }
 }

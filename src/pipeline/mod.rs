@@ -41,6 +41,7 @@ impl Session {
     /// Starts the runtime. The host was opened before, because libostree must change the mount
     /// namespace while the process has one thread.
     pub fn new(host: Host, sink: Arc<dyn EventSink>, interrupt: Interrupt) -> Result<Self> {
+        host.make_writable()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         Ok(Self { host, sink, interrupt, runtime })
     }

@@ -5,6 +5,8 @@
 //! [`Decision::NothingToDo`] is how `mcd` verifies that a change is complete.
 
 pub mod preflight;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 
@@ -184,6 +186,12 @@ pub enum Step {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Pull { image, digest, fetch_layers: 0, reuse_bytes, reuse_layers, .. } => write!(
+                f,
+                "pull {image} ({}): all {reuse_layers} layers are here already, {}",
+                digest.short(),
+                Bytes(*reuse_bytes)
+            ),
             Self::Pull { image, digest, fetch_bytes, fetch_layers, reuse_bytes, reuse_layers } => write!(
                 f,
                 "pull {image} ({}): fetch {fetch_layers} layers, {}; reuse {reuse_layers} layers, {}",
@@ -198,13 +206,13 @@ impl fmt::Display for Step {
                     None => f.write_str(" the same image with other kernel arguments")?,
                 }
                 for argument in arguments_removed {
-                    write!(f, "\n    kernel argument - {argument}")?;
+                    write!(f, "; kernel argument -{argument}")?;
                 }
                 for argument in arguments_added {
-                    write!(f, "\n    kernel argument + {argument}")?;
+                    write!(f, "; kernel argument +{argument}")?;
                 }
                 for name in removes {
-                    write!(f, "\n    the older deployment {} goes", short_name(name))?;
+                    write!(f, "; the older deployment {} goes", short_name(name))?;
                 }
                 Ok(())
             }

@@ -38,13 +38,19 @@ pub fn image_in_repo(repo: &ostree::Repo, digest: &Digest) -> Result<Option<Pull
     Ok(None)
 }
 
-/// Finds the image that was pulled last under this reference, without network.
+/// Finds the image that was pulled last under this reference, or under any if the digest is of its
+/// manifest, without network.
 #[context("Looking for image {image} in the repo")]
 pub fn image_by_reference(repo: &ostree::Repo, image: &OsImage) -> Result<Option<PulledImage>> {
-    match repo.resolve_rev(&image_ref(&image.image), true)? {
-        Some(commit) => pulled_image(repo, &commit),
-        None => Ok(None),
+    let digest = image.image.digest.as_ref();
+    if let Some(commit) = repo.resolve_rev(&image_ref(&image.image), true)? {
+        return Ok(pulled_image(repo, &commit)?.map(|found| PulledImage {
+            // The name holds the digest of an index, then.
+            asked_digest: digest.filter(|digest| **digest != found.digest).cloned(),
+            ..found
+        }));
     }
+    digest.map_or(Ok(None), |digest| image_in_repo(repo, digest))
 }
 
 /// The refs of images and their commits, in the order of their names.

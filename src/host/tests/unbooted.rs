@@ -128,7 +128,7 @@ fn root_keeps_good_and_pinned_ones_and_says_what_goes() {
     let v3 = carry_out(&lock(&host), &intent("three", &commit(&sysroot, &Tree::v3(), "v3"))).name;
     // v1 was good, v2 is where v3 was made from.
     assert_eq!(sysroot.deployments().unwrap(), [&v3, &v2, &v1].map(ToString::to_string));
-    assert_eq!(host.removed_by_a_new_deployment().unwrap(), [v2.clone()]);
+    assert_eq!(host.removed_by_a_new_deployment().unwrap(), std::slice::from_ref(&v2));
     assert_eq!(lock(&host).set_pinned(&v2, true).unwrap(), Pinned::Yes);
     assert_eq!(lock(&host).set_pinned(&v2, true).unwrap(), Pinned::Unchanged);
     assert_eq!(host.removed_by_a_new_deployment().unwrap(), []);
@@ -140,7 +140,7 @@ fn root_keeps_good_and_pinned_ones_and_says_what_goes() {
     assert_eq!(lock(&host).set_pinned(&v2, false).unwrap(), Pinned::No);
 
     let four = carry_out(&lock(&host), &intent("four", &commit(&sysroot, &Tree::v2().version("4"), "v4")));
-    assert_eq!(four.others.dropped, [v2.clone()]);
+    assert_eq!(four.others.dropped, std::slice::from_ref(&v2));
     assert_eq!(sysroot.deployments().unwrap(), [&four.name, &v3, &v1].map(ToString::to_string));
     assert!(sysroot.deployment(&v2.to_string()).is_dir(), "nothing is pruned with the switch");
 }

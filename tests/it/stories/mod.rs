@@ -5,6 +5,7 @@
 
 mod booted;
 mod images;
+mod import;
 mod interrupted;
 mod keeping;
 mod network;

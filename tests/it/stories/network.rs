@@ -49,18 +49,18 @@ fn root_what_a_registry_refuses_is_said_and_not_tried_again() {
     let server = FakeRegistry::serve(&image.dir, vec![]).unwrap();
     let name = server.image("os:v2");
     let before = host.switchable();
-    for (status, words) in [(401, ["nauthorized"]), (403, ["denied"]), (404, ["not"])] {
+    // The registry's word or HTTP's own.
+    for (status, words) in
+        [(401, ["unauthorized", "401"]), (403, ["denied", "403"]), (404, ["not found", "404"])]
+    {
         for on in [On::Manifest, On::Blob] {
             server.set_rules(vec![Rule::always(on.clone(), Act::Status(status))]);
             server.forget();
             let outcome = host.mcd(&["pivot", &name, INSECURE]);
             assert_eq!(outcome.code, Some(1), "{status} {on:?}: {outcome}");
             assert!(outcome.stderr.contains(&name), "{status} {on:?}: {outcome}");
-            assert!(
-                words.iter().all(|word| outcome.stderr.to_lowercase().contains(word)),
-                "{status} {on:?}: {outcome}"
-            );
-            assert!(server.requests().len() < 20, "{status} {on:?}: {:?}", server.requests());
+            assert!(words.iter().any(|word| outcome.stderr.contains(word)), "{status} {on:?}: {outcome}");
+            assert!(server.requests().len() < 20, "{status} {on:?}: {:#?}", server.requests());
             assert_eq!(host.switchable(), before);
         }
     }
@@ -99,7 +99,8 @@ fn root_a_wrong_body_is_refused_by_its_digest() {
     let server =
         FakeRegistry::serve(&image.dir, vec![Rule::always(On::BlobOf(layer), Act::WrongBody)]).unwrap();
     let before = host.switchable();
-    host.mcd(&["pivot", &server.image("os:v2"), INSECURE]).fails(1, &["digest"]);
+    let short = &image.layers[2].digest["sha256:".len()..][..12];
+    host.mcd(&["pivot", &server.image("os:v2"), INSECURE]).fails(1, &[short]);
     assert_eq!(host.switchable(), before);
     host.sysroot.fsck().unwrap();
 }
@@ -110,10 +111,11 @@ fn root_what_was_pulled_ahead_needs_no_network() {
     let image = host.v2();
     let server = FakeRegistry::serve(&image.dir, vec![]).unwrap();
     let before = host.switchable();
-    host.mcd(&["pull", &server.image("os:v2"), INSECURE]).ok();
+    let (by_digest, by_tag) = (server.image(&format!("os@{}", image.digest)), server.image("os:v2"));
+    host.mcd(&["pull", &by_digest, INSECURE]).ok();
+    host.mcd(&["pull", &by_tag, INSECURE]).ok();
     assert_eq!(host.switchable(), before);
     // By tag too, with the server gone: what was pulled under that name is taken, and said so.
-    let (by_digest, by_tag) = (server.image(&format!("os@{}", image.digest)), server.image("os:v2"));
     drop(server);
     host.mcd(&["pivot", &by_tag]).ok();
     assert_eq!(host.next_version(), "2");

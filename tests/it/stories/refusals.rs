@@ -142,9 +142,9 @@ fn root_a_sysroot_without_a_deployment_is_refused() {
 fn root_what_is_no_sysroot_is_named() {
     let host = Host::new();
     let elsewhere = host.scratch.join("elsewhere");
-    for path in [elsewhere.as_path(), host.scratch.path()] {
+    for (path, code) in [(elsewhere.as_path(), 2), (host.scratch.path(), 1)] {
         let output = Command::new(super::program()).args(["status", "--sysroot"]).arg(path).output().unwrap();
-        super::Outcome::of(output).fails(1, &[path.to_str().unwrap()]);
+        super::Outcome::of(output).fails(code, &[path.to_str().unwrap()]);
     }
 }
 
@@ -189,12 +189,8 @@ fn mcd_ref_of(digest: &str) -> String {
 fn root_hostile_entries_never_leave_the_tree() {
     let host = Host::new();
     let before = host.switchable();
-    let canary = host.scratch.join("canary");
     for (name, entry) in [
         ("climbs", Entry::file("usr/../../../../../../../../tmp/mcd-climbed", "x")),
-        ("absolute link target outside", Entry::hard_link("usr/x", canary.to_str().unwrap())),
-        ("character device", Entry::char_device("usr/dev", 1, 3)),
-        ("block device", Entry::block_device("usr/disk", 8, 0)),
         ("huge claim", Entry::file("usr/claim", "x").claiming(10 << 30)),
         ("sparse claim", Entry::sparse("usr/sparse", 10 << 30)),
         ("endless attribute", Entry::file("usr/x", "").xattr("user.x", vec![7; 8 << 20])),
@@ -210,12 +206,61 @@ fn root_hostile_entries_never_leave_the_tree() {
 }
 
 #[test]
+fn root_what_a_commit_cannot_hold_is_left_out_and_said() {
+    let host = Host::new();
+    let layer = vec![
+        Entry::dir("usr"),
+        Entry::char_device("usr/character", 1, 3),
+        Entry::block_device("usr/block", 8, 0),
+        Entry::fifo("usr/fifo"),
+        Entry::file("usr/file", "kept\n"),
+    ];
+    let image = host.write(host.image_of(&Tree::v2()).derived(layer), "devices");
+    let outcome = host.mcd(&["pivot", &image.reference()]).ok();
+    assert!(outcome.stderr.contains("3 entries left out"), "{outcome}");
+    let root = host.sysroot.next_boot().unwrap().deployment;
+    for name in ["character", "block", "fifo"] {
+        assert!(!root.join("usr").join(name).exists(), "{name}");
+    }
+    assert_eq!(host.next_file("usr/file").unwrap(), "kept\n");
+}
+
+#[test]
+fn root_a_link_cannot_fetch_a_file_of_the_host() {
+    let host = Host::new();
+    let canary = host.scratch.join("canary");
+    std::fs::write(&canary, "of the host").unwrap();
+    let target = canary.to_str().unwrap();
+    let climbing = format!("usr/../../../../..{target}");
+    let layer = vec![
+        Entry::dir("usr"),
+        Entry::hard_link("usr/absolute", target),
+        Entry::symlink("usr/symbolic", target),
+    ];
+    let image = host.write(host.image_of(&Tree::v2()).derived(layer), "absolute");
+    // An archive's absolute names mean the archive's own root, where there is no such file.
+    host.mcd(&["pivot", &image.reference()]);
+    let image = host
+        .image_of(&Tree::v2())
+        .derived(vec![Entry::dir("usr"), Entry::hard_link("usr/climbing", climbing)]);
+    host.mcd(&["pivot", &host.write(image, "climbing").reference()]);
+    for name in ["usr/absolute", "usr/climbing"] {
+        assert!(!host.sysroot.next_boot().unwrap().deployment.join(name).exists(), "{name}");
+    }
+    use std::os::unix::fs::MetadataExt as _;
+    assert_eq!(std::fs::metadata(&canary).unwrap().nlink(), 1);
+}
+
+#[test]
 fn root_objects_that_are_not_what_their_names_say_are_refused() {
     let host = Host::new();
     let before = host.switchable();
-    let image = host.image_of(&Tree::v2()).edit_entries(1, |entries| {
-        let object = entries.iter_mut().find(|entry| entry.path.ends_with(b".file") && entry.mode == 0o755);
-        // The content's checksum covers owner and mode too.
+    // One that is new in this version: what the repo has is not read again.
+    let content = noise(1234, 4321);
+    let tree = Tree::v2().with(Entry::program("usr/lib/fixture/only-here", &content));
+    let image = host.image_of(&tree).chunks(0).edit_entries(0, move |entries| {
+        let object = entries.iter_mut().find(|entry| entry.data_len() == content.len() as u64);
+        // The checksum covers owner and mode too.
         object.unwrap().mode = 0o4755;
     });
     let image = host.write(image, "setuid");

@@ -83,7 +83,7 @@ pub struct Image {
     layer_compressions: BTreeMap<usize, Compression>,
     format: Format,
     architecture: String,
-    created: i64,
+    created: Option<i64>,
     labels: BTreeMap<String, String>,
     removed_labels: Vec<String>,
     annotations: BTreeMap<String, String>,
@@ -167,7 +167,7 @@ impl Image {
             layer_compressions: BTreeMap::new(),
             format: Format::Oci,
             architecture: host_architecture().to_owned(),
-            created: crate::tree::EPOCH as i64,
+            created: None,
             labels: BTreeMap::new(),
             removed_labels: Vec::new(),
             annotations: BTreeMap::new(),
@@ -258,9 +258,10 @@ impl Image {
         self
     }
 
-    /// When the config says that the image was made, in seconds since the epoch.
+    /// When the config says that the image was made, in seconds since the epoch. Without this it is
+    /// the commit's time.
     pub fn created(mut self, seconds: i64) -> Self {
-        self.created = seconds;
+        self.created = Some(seconds);
         self
     }
 
@@ -423,7 +424,7 @@ impl Image {
         written: &[WrittenLayer],
         titles: impl Iterator<Item = String>,
     ) -> Value {
-        let created = rfc3339(self.created);
+        let created = rfc3339(self.created.unwrap_or_else(|| self.base_time()));
         let history =
             titles.take(written.len()).map(|title| json!({ "created": created, "created_by": title }));
         json!({
@@ -437,6 +438,12 @@ impl Image {
             },
             "history": history.collect::<Vec<_>>(),
         })
+    }
+
+    fn base_time(&self) -> i64 {
+        let commit = self.base.as_ref().and_then(|(repo, commit)| repo.load_commit(commit).ok());
+        let seconds = commit.map_or(crate::tree::EPOCH, |(object, _)| ostree::commit_get_timestamp(&object));
+        i64::try_from(seconds).unwrap_or(i64::MAX)
     }
 
     fn manifest(
