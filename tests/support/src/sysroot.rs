@@ -94,7 +94,7 @@ impl Sysroot {
         let scratch = Scratch::new()?;
         let path = scratch.join("sysroot");
         fs::create_dir(&path)?;
-        mount_tmpfs(&path, 4 << 30)?;
+        mount_tmpfs(&path, "size=4g")?;
         run(Command::new("cp").arg("-a").arg(self.path.join(".")).arg(&path))?;
         Ok(Self { path, scratch })
     }
