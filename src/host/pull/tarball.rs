@@ -4,9 +4,9 @@
 //! names must be bounded before memory is spent on them. GNU long names and PAX headers are
 //! understood; sparse files are refused.
 
-use std::io::BufRead;
+use std::io::{BufRead, Read};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Error, Result, anyhow, bail, ensure};
 use tar::{EntryType, Header};
 
 use super::limits::{MAX_ENTRIES, MAX_PATH, MAX_PAX, MAX_XATTRS};
@@ -38,6 +38,8 @@ pub(super) struct Entry {
     pub(super) uid: u32,
     pub(super) gid: u32,
     pub(super) size: u64,
+    /// Seconds since the epoch; OSTree gives its objects 0.
+    pub(super) mtime: u64,
     /// `SCHILY.xattr.*`.
     pub(super) xattrs: Xattrs,
 }
@@ -103,20 +105,15 @@ impl<R: BufRead> Tarball<R> {
     pub(super) fn read_all(&mut self) -> Result<Vec<u8>> {
         let size = usize::try_from(self.left)?;
         let mut data = vec![0; size];
-        self.read_exact(&mut data)?;
-        Ok(data)
-    }
-
-    /// At most `limit` bytes of the current entry; empty at its end.
-    pub(super) fn read_piece(&mut self, limit: usize) -> Result<Vec<u8>> {
-        let size = usize::try_from(self.left).map_or(limit, |left| left.min(limit));
-        let mut data = vec![0; size];
-        self.read_exact(&mut data)?;
+        self.read_exact(&mut data).context("reading a tar entry")?;
         Ok(data)
     }
 
     fn read_exact(&mut self, data: &mut [u8]) -> Result<()> {
-        self.input.read_exact(data).context("reading a tar entry")?;
+        self.input.read_exact(data).map_err(|error| match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => anyhow!("the tar stream ends inside an entry"),
+            _ => Error::new(error).context("reading a tar entry"),
+        })?;
         self.left -= data.len() as u64;
         Ok(())
     }
@@ -227,8 +224,26 @@ impl<R: BufRead> Tarball<R> {
             uid: number(extensions.uid, header.uid(), "owner")?,
             gid: number(extensions.gid, header.gid(), "group")?,
             size: self.left,
+            // One that is no number is certainly not the epoch.
+            mtime: header.mtime().unwrap_or(1),
             xattrs: extensions.xattrs,
         })
+    }
+}
+
+/// The data of the current entry.
+impl<R: BufRead> Read for Tarball<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let wanted = usize::try_from(self.left).map_or(buffer.len(), |left| left.min(buffer.len()));
+        if wanted == 0 {
+            return Ok(0);
+        }
+        let count = self.input.read(&mut buffer[..wanted])?;
+        if count == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        self.left -= count as u64;
+        Ok(count)
     }
 }
 

@@ -405,4 +405,8 @@ fn root_leftovers_of_killed_runs_are_found_and_removed() {
     );
 }
 
+mod derived;
+mod labels;
+mod legacy;
 mod network;
+mod sources;

@@ -5,6 +5,7 @@
 //! meanwhile.
 
 use std::collections::VecDeque;
+use std::io::Read;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -12,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context as _, Error, Result, anyhow, bail};
 use cap_std_ext::cap_std::fs::Dir;
-use rustix::fs::{AtFlags, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::fs::{AtFlags, Gid, Mode, RenameFlags, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 use sha2::Digest as _;
 
@@ -87,6 +88,11 @@ impl LayerWrites {
         Self { folder, folders, state: Mutex::default(), idle: Condvar::new() }
     }
 
+    /// A folder for what the layer's reader must put aside. It goes with the layer's folders.
+    pub(super) fn scratch(&self) -> &Dir {
+        &self.folders[0]
+    }
+
     fn state(&self) -> MutexGuard<'_, LayerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -113,6 +119,32 @@ impl LayerWrites {
     pub(super) fn put_metadata(&self, bytes: &[u8], kind: Kind, name: Checksum) -> Result<Option<Staged>> {
         let staged = Staged { checksum: name, kind, folder: 0 };
         Ok(write_metadata(&self.folders[0], &staged_name(name, kind), bytes)?.then_some(staged))
+    }
+
+    /// The same for a regular file, whose content is copied.
+    pub(super) fn put_copy(
+        &self,
+        meta: &FileMeta,
+        content: &mut impl Read,
+    ) -> Result<(Checksum, Option<Staged>)> {
+        const NAME: &str = "copy";
+        let dir = &self.folders[0];
+        let mut hasher = meta.hasher();
+        let file = create_new(dir, NAME).context("Creating a file")?;
+        let mut piece = vec![0; CHUNK];
+        loop {
+            let count = content.read(&mut piece).context("Reading an object")?;
+            if count == 0 {
+                break;
+            }
+            hasher.update(&piece[..count]);
+            write_all(&file, &piece[..count])?;
+        }
+        apply_meta(&file, meta)?;
+        let checksum = Checksum(hasher.finalize().into());
+        // Replacing is fine: it is the same by its name.
+        dir.rename(NAME, dir, staged_name(checksum, Kind::File))?;
+        Ok((checksum, Some(Staged { checksum, kind: Kind::File, folder: 0 })))
     }
 
     /// The same for a symbolic link.
@@ -343,9 +375,16 @@ impl Writers {
             return Ok((checksum, false, 0));
         }
         apply_meta(&file, meta)?;
-        // Replacing is fine: the same object was written by this same writer before.
-        dir.rename("large", dir, staged_name(checksum, Kind::File))?;
-        Ok((checksum, true, total))
+        let name = staged_name(checksum, Kind::File);
+        match rustix::fs::renameat_with(dir.as_fd(), "large", dir.as_fd(), &name, RenameFlags::NOREPLACE) {
+            Ok(()) => Ok((checksum, true, total)),
+            // The layer has the same file twice, and this writer wrote the other one too.
+            Err(Errno::EXIST) => {
+                dir.remove_file("large")?;
+                Ok((checksum, false, 0))
+            }
+            Err(error) => Err(error).context("Naming an object in the staging folder"),
+        }
     }
 }
 

@@ -57,10 +57,20 @@ impl Sysroot {
 
     /// The same on a file system of its own of `size` bytes.
     pub fn empty_on_disk_of(size: u64) -> Result<Self> {
+        Self::empty_on(&format!("size={size}"))
+    }
+
+    /// The same on a tmpfs of its own with these mount options (`size=`, `nr_inodes=`).
+    pub fn empty_on(options: &str) -> Result<Self> {
         let scratch = Scratch::new()?;
         fs::create_dir(scratch.join("sysroot"))?;
-        mount_tmpfs(&scratch.join("sysroot"), size)?;
+        mount_tmpfs(&scratch.join("sysroot"), options)?;
         Self::initialise(scratch)
+    }
+
+    /// The same in the folder `name` of `scratch`, where something is mounted perhaps.
+    pub fn empty_at(scratch: Scratch, name: &str) -> Result<Self> {
+        Self::initialise_at(scratch, name)
     }
 
     /// A sysroot with `commit` of `source` deployed with these kernel arguments: a host after its
@@ -90,7 +100,11 @@ impl Sysroot {
     }
 
     fn initialise(scratch: Scratch) -> Result<Self> {
-        let path = scratch.join("sysroot");
+        Self::initialise_at(scratch, "sysroot")
+    }
+
+    fn initialise_at(scratch: Scratch, name: &str) -> Result<Self> {
+        let path = scratch.join(name);
         let sysroot = Self { path, scratch };
         let path = sysroot.path.to_str().context("The scratch folder's name is not UTF-8")?;
         fs::create_dir_all(path)?;
@@ -131,7 +145,7 @@ impl Sysroot {
     /// Gives `/boot` a file system of its own of `size` bytes. Before the first deployment.
     pub fn mount_boot(&self, size: u64) -> Result<()> {
         let boot = self.path.join("boot");
-        mount_tmpfs(&boot, size)?;
+        mount_tmpfs(&boot, &format!("size={size}"))?;
         symlink(".", boot.join("boot"))?;
         Ok(())
     }
@@ -247,9 +261,9 @@ pub fn ostree() -> Command {
     command
 }
 
-fn mount_tmpfs(path: &Path, size: u64) -> Result<()> {
+fn mount_tmpfs(path: &Path, options: &str) -> Result<()> {
     run(Command::new("mount")
-        .args(["-t", "tmpfs", "-o", &format!("size={size},mode=0755"), "tmpfs"])
+        .args(["-t", "tmpfs", "-o", &format!("{options},mode=0755"), "tmpfs"])
         .arg(path))?;
     Ok(())
 }

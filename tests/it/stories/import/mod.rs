@@ -1,8 +1,12 @@
 //! The importer by its promises: whole at every cut, bounded, and readable by others.
 
+mod full_disk;
+mod hostile;
 mod killed;
+mod memory;
 mod oracle;
 mod order;
+mod random;
 
 use std::process::Command;
 
