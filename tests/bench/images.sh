@@ -119,12 +119,12 @@ encapsulate() { # VERSION NAME ARGUMENT...
     local version=$1 name=$2
     shift 2
     "$oracle" container encapsulate --repo="$repo" "$@" "bench/$version" "oci:$work/$name" >/dev/null
-    push "$work/$name" "$name"
+    push "oci:$work/$name" "$name"
 }
-push() { # DIR TAG ARGUMENT...
-    local dir=$1 tag=$2
+push() { # SOURCE TAG ARGUMENT...
+    local source=$1 tag=$2
     shift 2
-    skopeo copy --quiet --insecure-policy --dest-tls-verify=false "$@" "oci:$dir" "docker://$registry_host/os:$tag"
+    skopeo copy --quiet --insecure-policy --dest-tls-verify=false "$@" "$source" "docker://$registry_host/os:$tag"
 }
 jobs=()
 for version in v1 v2 v3; do
@@ -135,7 +135,9 @@ done
 encapsulate v1 v1-single &
 jobs+=($!)
 for job in "${jobs[@]}"; do wait "$job"; done
-push "$work/v1-gzip" v1-zstd --dest-compress-format zstd
+# What is compressed already, skopeo sends as it is.
+skopeo copy --quiet --insecure-policy --dest-decompress "oci:$work/v1-gzip" "dir:$work/v1-plain"
+push "dir:$work/v1-plain" v1-zstd --dest-compress-format zstd
 
 manifest() { skopeo inspect --raw --tls-verify=false "docker://$registry_host/os:$1"; }
 layers() { manifest "$1" | jq -r '.layers[].digest' | sort; }
