@@ -24,6 +24,8 @@ mod decode;
 mod derived;
 mod encapsulated;
 mod fetch;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod import;
 mod kernel;
 mod label;

@@ -405,4 +405,5 @@ fn root_leftovers_of_killed_runs_are_found_and_removed() {
     );
 }
 
+mod fuzz;
 mod network;
