@@ -202,7 +202,10 @@ impl<'a> LayerReader<'a> {
             }
             _ => (S_IFREG | entry.mode, String::new()),
         };
-        let xattrs = self.labels.apply(&path.join("/"), mode, entry.xattrs.clone())?;
+        // libostree passes over empty values when it reads a file: with one, the object would not be
+        // what its name says.
+        let xattrs = entry.xattrs.iter().filter(|(_, value)| !value.is_empty()).cloned().collect();
+        let xattrs = self.labels.apply(&path.join("/"), mode, xattrs)?;
         let meta = FileMeta { uid: entry.uid, gid: entry.gid, mode, target, xattrs };
         let slot = self.layer.new_slot();
         let node = if meta.is_link() { Node::Link(slot) } else { Node::File(slot) };

@@ -1,5 +1,8 @@
 //! The importer by its promises: whole at every cut, bounded, and readable by others.
 
+// Seeds and measured numbers, for whoever looks at a run.
+#![allow(clippy::print_stdout)]
+
 mod full_disk;
 mod hostile;
 mod killed;
