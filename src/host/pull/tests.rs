@@ -409,4 +409,5 @@ mod derived;
 mod labels;
 mod legacy;
 mod network;
+mod signed;
 mod sources;
