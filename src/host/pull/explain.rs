@@ -44,11 +44,13 @@ enum Reason {
     Certificate,
     Architecture,
     Space,
+    /// A local storage keeps layers unpacked; old proxies cannot give them by their digests.
+    Storage,
     Other,
 }
 
 /// The words of registries and of skopeo 1.9 to 1.19; the first that fits counts.
-const WORDS: [(&str, Reason); 25] = [
+const WORDS: [(&str, Reason); 26] = [
     ("no space left on device", Reason::Space),
     ("disk quota exceeded", Reason::Space),
     ("rejected by policy", Reason::Rejected),
@@ -62,6 +64,7 @@ const WORDS: [(&str, Reason); 25] = [
     ("http response to https", Reason::Certificate),
     ("x509", Reason::Certificate),
     ("certificate", Reason::Certificate),
+    ("locating item named", Reason::Storage),
     ("unauthorized", Reason::Access),
     ("authentication required", Reason::Access),
     ("denied", Reason::Access),
@@ -132,6 +135,9 @@ impl Reason {
             Self::Space => {
                 "free some space (`mcd cleanup` drops what no deployment needs) and run the same command again"
             }
+            Self::Storage => {
+                "pull it from its registry, or copy it out with `skopeo copy` to an oci: folder and name that"
+            }
             Self::Other => {
                 "check the reference and the source; if they were repaired, run the same command again"
             }
@@ -186,6 +192,11 @@ mod tests {
             ("x509: certificate signed by unknown authority", ExitKind::Failed, "certificate"),
             ("no image found in manifest list for architecture s390x", ExitKind::Refused, "architecture"),
             ("write /x: no space left on device", ExitKind::Failed, "cleanup"),
+            (
+                "failed to invoke method GetBlob: locating item named \"sha256:1\" for image with ID \"2\" (consider removing the image to resolve the issue): file does not exist",
+                ExitKind::Failed,
+                "skopeo copy",
+            ),
             ("something nobody has seen", ExitKind::Failed, "source"),
         ] {
             let fault = explain("x".to_owned(), &anyhow!("{text}"), None);

@@ -410,4 +410,5 @@ mod fuzz;
 mod labels;
 mod legacy;
 mod network;
+mod signed;
 mod sources;

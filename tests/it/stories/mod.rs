@@ -4,10 +4,12 @@
 #![allow(clippy::disallowed_methods)]
 
 mod booted;
+mod gentle;
 mod images;
 mod import;
 mod interrupted;
 mod keeping;
+mod legacy;
 mod network;
 mod pivot;
 mod refusals;

@@ -165,10 +165,12 @@ fn root_lying_layers_leave_nothing_behind() {
     .enumerate()
     {
         let said = format!("{lie:?}");
+        // Right bytes with a wrong content: no source has better ones.
+        let is_the_image = matches!(lie, Lie::WrongDiffId | Lie::TarEnds(_) | Lie::StreamEnds(_));
         let dir = host.scratch.join(&format!("lie-{number}"));
         let image = host.image_of(&Tree::v2()).lie(1, lie).write(&dir, "lie").unwrap();
         let outcome = host.mcd(&["pivot", &image.reference()]);
-        assert_eq!(outcome.code, Some(1), "{said}: {outcome}");
+        assert_eq!(outcome.code, Some(if is_the_image { 3 } else { 1 }), "{said}: {outcome}");
         assert!(!outcome.stderr.is_empty(), "{said}");
         let refs = host.sysroot.refs().unwrap();
         let lying = mcd_ref_of(&image.layers[1].digest);
@@ -264,7 +266,7 @@ fn root_objects_that_are_not_what_their_names_say_are_refused() {
         object.unwrap().mode = 0o4755;
     });
     let image = host.write(image, "setuid");
-    host.mcd(&["pivot", &image.reference()]).fails(1, &["checksum"]);
+    host.mcd(&["pivot", &image.reference()]).fails(3, &["checksum"]);
     assert_eq!(host.switchable(), before);
     host.sysroot.fsck().unwrap();
 }
