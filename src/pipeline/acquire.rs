@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Result;
+use cap_std_ext::cap_std::fs::Dir;
 use fn_error_context::context;
 
 use super::Session;
@@ -13,7 +14,7 @@ use crate::host::pull::{self, Access, PullOptions, PullPlan, PulledImage, Resolv
 use crate::host::trust::{self, Trust};
 use crate::model::digest::Digest;
 use crate::model::event::Event;
-use crate::model::image_ref::{OsImage, Verification};
+use crate::model::image_ref::{ImageReference, OsImage, Transport, Verification};
 use crate::plan::{Plan, Step, preflight};
 
 /// How to fetch.
@@ -131,6 +132,13 @@ pub(super) fn obtain(session: &Session, source: Source) -> Result<PulledImage> {
 /// Fetches an image ahead of its deployment: a later pivot to it needs no network.
 pub fn pull(session: &Session, image: &OsImage, settings: &PullSettings, dry_run: bool) -> Result<Pulled> {
     let grant = grant_access(session, image, settings)?;
+    if image.image.digest.is_some() {
+        let repo = session.host.repo()?;
+        let pulled = pull::image_by_reference(&repo, image)?.filter(|pulled| grant.is_proved(&repo, pulled));
+        if let Some(pulled) = pulled {
+            return Ok(Pulled::Present(pulled));
+        }
+    }
     let fetch = look_up(session, image, settings, grant, false)?;
     if dry_run {
         return Ok(Pulled::WouldFetch(Box::new(fetch)));
@@ -151,10 +159,13 @@ fn look_up(
     grant: Grant,
     is_quick: bool,
 ) -> Result<Fetch> {
+    let repo = session.host.repo()?;
     let mut options = PullOptions {
         access: grant.access.clone(),
         background: settings.background,
         rate_limit: settings.rate_limit,
+        configured: grant.configured.clone(),
+        scratch: Some(Arc::new(Dir::reopen_dir(&repo.dfd_borrow())?)),
         ..PullOptions::default()
     };
     if is_quick {
@@ -169,7 +180,6 @@ fn look_up(
             .next("name an image, or an index with an image, for this architecture")
             .into());
     }
-    let repo = session.host.repo()?;
     let layers = pull::plan(&repo, &resolved)?;
     let space = session.host.observe_space()?;
     let kernel = session.host.next_boot_kernel()?;
@@ -180,7 +190,11 @@ fn look_up(
 /// What the policy says about an image, and the credentials to fetch it with.
 #[derive(Debug, Clone)]
 struct Grant {
+    /// What it is for.
+    image: ImageReference,
     access: Access,
+    /// Where the machine's configuration sends requests for the image, for messages.
+    configured: Option<String>,
     /// Set where a signature is demanded: the policy that did, so that a proof under one policy
     /// does not count under another.
     demanded_by: Option<Digest>,
@@ -188,12 +202,29 @@ struct Grant {
     remote: Option<String>,
 }
 
+/// What registries.conf and the proxy variables say about requests for an image.
+fn configured(root: &Dir, image: &ImageReference) -> Option<String> {
+    if image.transport != Transport::Registry {
+        return None;
+    }
+    let mut told: Vec<String> =
+        trust::registries::configured_candidates(root, image).describe().into_iter().collect();
+    for name in ["https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY"] {
+        if let Some(value) = std::env::var(name).ok().filter(|value| !value.is_empty()) {
+            // What stands before an '@' is a password, with a scheme or without.
+            let host = value.rsplit(['@', '/']).find(|part| !part.is_empty()).unwrap_or_default();
+            told.push(format!("{name} is {host}"));
+        }
+    }
+    (!told.is_empty()).then(|| told.join("; "))
+}
+
 impl Grant {
     /// Whether an image that is in the repo passed the checks that this grant asks for. What was
     /// pulled under a laxer policy has not.
     fn is_proved(&self, repo: &ostree::Repo, pulled: &PulledImage) -> bool {
         let by_policy = match &self.demanded_by {
-            Some(policy) => pull::is_verified_under(repo, policy, &pulled.digest),
+            Some(policy) => pull::is_verified_under(repo, policy, &self.image, &pulled.digest),
             None => true,
         };
         by_policy
@@ -205,9 +236,13 @@ fn grant_access(session: &Session, image: &OsImage, settings: &PullSettings) -> 
     let root = session.host.running_root()?;
     let policy = trust::Policy::load(&root)?;
     let requirement = policy.requirement(&image.image)?;
-    let trust = trust::decide(image, &requirement, trust::skopeo::probe()?.enforces_policy())?;
+    // Asking costs a process: only where the answer counts.
+    let enforced = requirement.asks_for_signature() && trust::skopeo::probe()?.enforces_policy();
+    let trust = trust::decide(image, &requirement, enforced)?;
     let credentials = trust::Credentials::find(settings.authfile.as_deref(), &root, session.sink.as_ref())?;
     Ok(Grant {
+        image: image.image.clone(),
+        configured: configured(&root, &image.image),
         access: Access {
             authfile: credentials.into_path(),
             insecure_skip_tls_verification: settings.insecure_skip_tls_verification,
@@ -271,7 +306,7 @@ fn import(session: &Session, fetch: Fetch) -> Result<PulledImage> {
         session.interrupt.token(),
     ))?;
     if let Some(policy) = &fetch.grant.demanded_by {
-        pull::note_verified(&repo, policy, &pulled)?;
+        pull::note_verified(&repo, policy, &fetch.image.image, &pulled)?;
     }
     Ok(pulled)
 }

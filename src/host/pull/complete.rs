@@ -11,6 +11,7 @@ use anyhow::{Result, ensure};
 use super::objects::{Checksum, Kind};
 use super::read::ObjectReader;
 use super::stop::Stop;
+use crate::error::Fault;
 
 /// Checks that all that is below `tree` is in the repo. `known` are root trees of complete commits.
 pub(super) fn check_tree(
@@ -23,6 +24,12 @@ pub(super) fn check_tree(
     let mut walk = Walk { reader, stop, seen: HashSet::new(), metas: HashSet::new() };
     walk.meta(meta, "/")?;
     walk.tree(tree, known, "")
+}
+
+fn incomplete(why: String) -> Fault {
+    Fault::refused("the image is incomplete")
+        .why(why)
+        .next("build or push the image again: what was fetched is kept, but nothing leads to it")
 }
 
 struct Walk<'a> {
@@ -43,16 +50,19 @@ impl Walk<'_> {
             "the tree is deeper than {}, the limit",
             super::limits::MAX_DEPTH
         );
+        if !self.reader.has(tree, Kind::DirTree)? {
+            return Err(incomplete(format!("no layer holds object {tree}, the directory {path}/")).into());
+        }
         let entries = self.reader.tree(tree)?;
         let others = known.iter().map(|known| self.reader.tree(*known)).collect::<Result<Vec<_>>>()?;
         for (name, file) in &entries.files {
             if others.iter().any(|other| other.files.get(name) == Some(file)) {
                 continue;
             }
-            ensure!(
-                self.reader.has(*file, Kind::File)?,
-                "the image is incomplete: no layer holds object {file}, the file {path}/{name}"
-            );
+            if !self.reader.has(*file, Kind::File)? {
+                let what = format!("no layer holds object {file}, the file {path}/{name}");
+                return Err(incomplete(what).into());
+            }
         }
         for (name, (child, meta)) in &entries.dirs {
             let below = format!("{path}/{name}");

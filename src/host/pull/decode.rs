@@ -5,14 +5,14 @@
 
 use std::io::{self, BufRead, Read};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, anyhow};
 use flate2::bufread::MultiGzDecoder;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc::Receiver;
 
+use super::explain::{Corrupt, Invalid};
 use super::limits::{MAX_ZSTD_WINDOW_LOG, unpacked};
 use super::stop::{Secondary, Stop};
-use crate::error::Fault;
 use crate::model::digest::Digest;
 use crate::model::oci::{Compression, Layer};
 
@@ -57,6 +57,26 @@ impl Compressed {
         }
         self.hasher.update(&data);
         (self.piece, self.at) = (data, 0);
+        Ok(())
+    }
+}
+
+impl Compressed {
+    /// Reads to the end; every byte counts for the digest, also after a decoder's own end mark.
+    fn verify(mut self, layer: &Layer) -> Result<()> {
+        while self.count <= self.size && !self.fill_buf()?.is_empty() {
+            self.at = self.piece.len();
+        }
+        if self.count != layer.size {
+            let longer = if self.count > self.size { "more than " } else { "" };
+            let (found, wanted) = (self.count.min(self.size), layer.size);
+            let why = format!("it has {longer}{found} bytes where the manifest says {wanted}");
+            return Err(Corrupt(why).into());
+        }
+        let digest = Digest::from_raw(self.hasher.finalize().into());
+        if digest != layer.digest {
+            return Err(Corrupt(mismatch("digest", &layer.digest, &digest)).into());
+        }
         Ok(())
     }
 }
@@ -165,43 +185,32 @@ impl Unpacked {
 
     /// Reads what is left, then compares length, digest and diff id with what was promised.
     pub(super) fn finish(mut self, layer: &Layer) -> Result<()> {
-        loop {
-            let left = self.fill_buf()?.len();
-            if left == 0 {
-                break;
+        let read = loop {
+            match self.fill_buf().map(<[u8]>::len) {
+                Ok(0) => break Ok(()),
+                Ok(left) => self.consume(left),
+                Err(error) => break Err(error),
             }
-            self.consume(left);
-        }
+        };
         let diff_id = Digest::from_raw(self.hasher.finalize().into());
-        let mut compressed = self.decoder.into_compressed();
-        // A decoder may stop at its own end mark; every byte counts for the digest.
-        while !compressed.fill_buf()?.is_empty() {
-            let left = compressed.piece.len();
-            compressed.at = left;
-        }
-        ensure!(
-            compressed.count == layer.size,
-            "the layer has {} bytes where its manifest says {}",
-            compressed.count,
-            layer.size
-        );
-        let digest = Digest::from_raw(compressed.hasher.finalize().into());
-        if digest != layer.digest {
-            return Err(mismatch("digest", &layer.digest, &digest).into());
-        }
+        // A stumble over wrong bytes is no news: that they are wrong is.
+        self.decoder.into_compressed().verify(layer)?;
+        read.context(Invalid)?;
         if diff_id != layer.diff_id {
-            return Err(
-                mismatch("diff id (the digest of the uncompressed layer)", &layer.diff_id, &diff_id).into()
-            );
+            let what = "diff id (the digest of the uncompressed layer)";
+            return Err(anyhow!(mismatch(what, &layer.diff_id, &diff_id)).context(Invalid));
         }
         Ok(())
     }
+
+    /// Reads what is left of the compressed layer, and tells whether it is the promised one.
+    pub(super) fn verify(self, layer: &Layer) -> Result<()> {
+        self.decoder.into_compressed().verify(layer)
+    }
 }
 
-fn mismatch(what: &str, wanted: &Digest, found: &Digest) -> Fault {
-    Fault::failed(format!("layer {} is corrupt", wanted.short()))
-        .why(format!("its {what} should be {wanted} and is {found}"))
-        .next("somebody has changed or damaged the image: pull it from a source that you trust")
+fn mismatch(what: &str, wanted: &Digest, found: &Digest) -> String {
+    format!("its {what} should be {wanted} and is {found}")
 }
 
 impl BufRead for Unpacked {

@@ -6,7 +6,7 @@
 //! Directories that the layer only implies are listed in the commit's metadata: laid over what is
 //! below they must not change its modes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::BufRead;
 use std::sync::Arc;
 
@@ -14,10 +14,11 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use super::encapsulated::put_content;
 use super::label::Labels;
+use super::legacy::{LegacyLayer, LegacyReader};
 use super::limits::{MAX_TREE, TREE_DIR, TREE_FILE};
 use super::objects::{Checksum, Commit, DirMeta, DirTree, FileMeta, Kind, S_IFDIR, S_IFLNK, S_IFREG};
 use super::place::{Base, Place, place};
-use super::staging::Staged;
+use super::staging::{Staged, create_new};
 use super::tarball::{Entry, EntryKind, Tarball};
 use super::writer::{LayerWrites, Pending, What, Writers, Written};
 
@@ -33,6 +34,8 @@ pub(super) struct Layer {
     known: Vec<(usize, Checksum)>,
     /// What was left out, counted by top-level name or kind.
     pub(super) dropped: BTreeMap<String, u64>,
+    /// What it holds of a legacy image's repo.
+    pub(super) legacy: Option<LegacyLayer>,
 }
 
 #[derive(Debug, Default)]
@@ -62,6 +65,33 @@ pub(super) struct LayerReader<'a> {
     held: usize,
     /// The path before, whose folders need not be held again.
     last: Vec<u8>,
+    /// Where an image may be a legacy one.
+    legacy: Option<LegacyReader<'a>>,
+    /// Whether nothing else of the layer counts.
+    only_legacy: bool,
+    /// Objects of the base's repo that the build changed through a hard link: whoever links to one
+    /// means the new content.
+    changed: HashMap<Checksum, Changed>,
+}
+
+/// Content that was put aside.
+#[derive(Debug)]
+struct Changed {
+    /// Owner, mode, attributes, size.
+    entry: Entry,
+    /// The file in the layer's scratch folder.
+    name: String,
+}
+
+/// Whether a plain layer may hold a legacy image's repo.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Legacy {
+    /// It does not, or as mere content.
+    No,
+    /// Only reading tells.
+    Maybe,
+    /// It does, and nothing else counts.
+    Yes,
 }
 
 impl<'a> LayerReader<'a> {
@@ -70,9 +100,27 @@ impl<'a> LayerReader<'a> {
         writes: &'a Arc<LayerWrites>,
         labels: Labels,
         base: Base,
+        legacy: Legacy,
     ) -> Self {
-        let layer = Layer { root: Dir::default(), slots: 0, known: Vec::new(), dropped: BTreeMap::new() };
-        Self { writers, writes, labels, base, layer, held: 0, last: Vec::new() }
+        let layer = Layer {
+            root: Dir::default(),
+            slots: 0,
+            known: Vec::new(),
+            dropped: BTreeMap::new(),
+            legacy: None,
+        };
+        Self {
+            writers,
+            writes,
+            labels,
+            base,
+            layer,
+            held: 0,
+            last: Vec::new(),
+            legacy: (legacy != Legacy::No).then(|| LegacyReader::new(writers, writes)),
+            only_legacy: legacy == Legacy::Yes,
+            changed: HashMap::new(),
+        }
     }
 
     /// Reads all entries.
@@ -81,15 +129,23 @@ impl<'a> LayerReader<'a> {
             self.entry(tar, &entry)
                 .with_context(|| format!("entry '{}'", String::from_utf8_lossy(&entry.path)))?;
         }
+        self.layer.legacy =
+            self.legacy.map(|reader| reader.found).filter(|found| found.is_some || self.only_legacy);
         Ok((self.layer, self.labels))
     }
 
     fn entry<R: BufRead>(&mut self, tar: &mut Tarball<R>, entry: &Entry) -> Result<()> {
+        if let Some(legacy) = &mut self.legacy {
+            let text = std::str::from_utf8(&entry.path).unwrap_or_default();
+            let parts: Vec<&str> = text.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+            if legacy.take(tar, entry, &parts)? || self.only_legacy {
+                return Ok(());
+            }
+        }
         let path = match place(&entry.path, self.base)? {
             Place::At(path) => path,
             Place::Dropped(top) => return self.drop_one(format!("/{top}")),
-            // The base's own objects, touched by the build: reached through the hard links to them.
-            Place::Repo(_) => return self.drop_one("/sysroot"),
+            Place::Repo(object) => return self.repo_entry(&object, entry, tar),
         };
         self.hold(entry)?;
         if path.is_empty() {
@@ -164,21 +220,50 @@ impl<'a> LayerReader<'a> {
             Place::At(to) => self.layer.root.find_file(&to).ok_or_else(|| {
                 anyhow!("it is a hard link to '{target}', which is no earlier file of this layer")
             })?,
-            Place::Dropped(_) => return self.drop_one("hard links to what was left out"),
-            Place::Repo(object) => self.repo_object(&object)?,
+            // Leaving it out too would deploy half of an image, and only a warning would say so.
+            Place::Dropped(top) => bail!("it is a hard link to '{target}', but /{top} is left out"),
+            Place::Repo(object) => {
+                let checksum = object_name(&object)?;
+                match self.changed.get(&checksum) {
+                    Some(_) => return self.changed_file(path, checksum),
+                    None => self.repo_object(checksum)?,
+                }
+            }
         };
         self.layer.root.put(path, Node::File(slot))
     }
 
+    /// An entry below the base's repo. Builders write one when the build touched a file, because
+    /// there it is a hard link to its object; the object's time stamp tells whether it changed.
+    fn repo_entry<R: BufRead>(&mut self, object: &str, entry: &Entry, tar: &mut Tarball<R>) -> Result<()> {
+        if entry.kind != EntryKind::File || entry.mtime == 0 {
+            return self.drop_one("/sysroot");
+        }
+        let Ok(checksum) = object_name(object) else { return self.drop_one("/sysroot") };
+        let name = format!("changed-{}", self.changed.len());
+        let file = create_new(self.writes.scratch(), &name).context("Creating a file")?;
+        let mut file = std::fs::File::from(file);
+        let copied = std::io::copy(tar, &mut file)?;
+        ensure!(copied == entry.size, "the entry ends early");
+        self.changed.insert(checksum, Changed { entry: entry.clone(), name });
+        Ok(())
+    }
+
+    /// A file that was an object of the base and was changed: a file of its own again.
+    fn changed_file(&mut self, path: &[String], checksum: Checksum) -> Result<()> {
+        let Some(Changed { entry, name }) = self.changed.get(&checksum) else { return Ok(()) };
+        let mode = S_IFREG | entry.mode;
+        let xattrs = self.labels.apply(&path.join("/"), mode, entry.xattrs.clone())?;
+        let meta = FileMeta { uid: entry.uid, gid: entry.gid, mode, target: String::new(), xattrs };
+        let mut content = self.writes.scratch().open(name)?;
+        let slot = self.layer.new_slot();
+        self.layer.root.put(path, Node::File(slot))?;
+        let pending = Pending { what: What::Content(meta), expected: None, slot: Some(slot) };
+        put_content(self.writers, self.writes, pending, &mut content, entry.size)
+    }
+
     /// A file that is an object of the base, unchanged.
-    fn repo_object(&mut self, path: &str) -> Result<usize> {
-        let checksum = path
-            .strip_prefix("objects/")
-            .and_then(|rest| rest.strip_suffix(".file"))
-            .and_then(|rest| Checksum::parse(&rest.replacen('/', "", 1)))
-            .ok_or_else(|| {
-                anyhow!("it is a hard link to '{path}' in the OSTree repo, which is no content object")
-            })?;
+    fn repo_object(&mut self, checksum: Checksum) -> Result<usize> {
         if !self.writers.has(checksum, Kind::File)? {
             bail!("it is a hard link to object {checksum}, which is in no lower layer");
         }
@@ -186,6 +271,16 @@ impl<'a> LayerReader<'a> {
         self.layer.known.push((slot, checksum));
         Ok(slot)
     }
+}
+
+/// The content object that a path below the repo names.
+fn object_name(path: &str) -> Result<Checksum> {
+    path.strip_prefix("objects/")
+        .and_then(|rest| rest.strip_suffix(".file"))
+        .and_then(|rest| Checksum::parse(&rest.replacen('/', "", 1)))
+        .ok_or_else(|| {
+            anyhow!("it is a hard link to '{path}' in the OSTree repo, which is no content object")
+        })
 }
 
 impl Dir {

@@ -9,7 +9,7 @@
 //! * repeated: `<file>.file-xattrs-link` is a regular file with the bytes (bootc).
 
 use std::collections::HashMap;
-use std::io::BufRead;
+use std::io::{BufRead, Read};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
@@ -222,20 +222,27 @@ impl<'a> ObjectLayer<'a> {
     }
 }
 
-/// Hands the data of the current entry to the writers, whole or in pieces.
-pub(super) fn put_content<R: BufRead>(
+/// Hands `size` bytes to the writers, whole or in pieces.
+pub(super) fn put_content(
     writers: &Writers,
     layer: &Arc<LayerWrites>,
     pending: Pending,
-    tar: &mut Tarball<R>,
+    data: &mut impl Read,
     size: u64,
 ) -> Result<()> {
+    let mut piece = |left: u64| -> Result<Vec<u8>> {
+        let mut piece = vec![0; usize::try_from(left).map_or(CHUNK, |left| left.min(CHUNK))];
+        data.read_exact(&mut piece).context("reading a file's content")?;
+        Ok(piece)
+    };
     if size <= CHUNK as u64 {
-        return writers.put(layer, pending, tar.read_all()?);
+        return writers.put(layer, pending, piece(size)?);
     }
     let pieces = writers.put_pieces(layer, pending)?;
+    let mut left = size;
     loop {
-        let piece = tar.read_piece(CHUNK)?;
+        let piece = piece(left)?;
+        left -= piece.len() as u64;
         let last = piece.is_empty();
         // A writer that is gone has noted why; the layer's end will tell.
         if pieces.send(piece).is_err() || last {

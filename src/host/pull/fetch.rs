@@ -12,10 +12,13 @@ use cap_std_ext::cap_std::fs::Dir;
 use tokio_util::sync::CancellationToken;
 
 use super::decode::{Compressed, Piece, Unpacked};
-use super::derived::{LayerReader, MetadataWriter, object_set_commit};
-use super::encapsulated::{BaseCommit, ObjectLayer};
+use super::derived::{LayerReader, Legacy, MetadataWriter, object_set_commit};
+use super::encapsulated::{BaseCommit, ObjectLayer, Objects};
+use super::explain::{Corrupt, Invalid, explain};
 use super::label::Labels;
+use super::legacy::LegacyLayer;
 use super::objects::Checksum;
+use super::partial;
 use super::place::Base;
 use super::rate::RateLimit;
 use super::resolve::Sink;
@@ -23,7 +26,7 @@ use super::retry::{Verdict, delays, judge};
 use super::source::{Opened, Source};
 use super::space::explain_full;
 use super::staging::{Group, LayerFolder, Staged, Staging};
-use super::stop::{Stop, cancelled, cause};
+use super::stop::{Stop, cancelled, cause, is_secondary};
 use super::tarball::Tarball;
 use super::writer::{LayerWrites, Writers};
 use crate::error::Fault;
@@ -54,10 +57,13 @@ pub(super) struct Shared<'a> {
     /// Whose policy labels plain layers.
     pub(super) base: Option<Checksum>,
     pub(super) layered_on: Base,
+    pub(super) legacy: Legacy,
     pub(super) rate: Option<RateLimit>,
     pub(super) streams: usize,
     pub(super) tries: usize,
     pub(super) first_pause: Duration,
+    /// For messages: see [`super::PullOptions::configured`].
+    pub(super) configured: Option<&'a str>,
     pub(super) sink: &'a Sink,
     pub(super) cancel: CancellationToken,
     pub(super) stop: Stop,
@@ -72,6 +78,9 @@ pub(super) struct LayerDone {
     /// What its ref will hold. None for the base: that must be known complete first.
     pub(super) commit: Option<Checksum>,
     pub(super) base: Option<BaseCommit>,
+    pub(super) legacy: Option<LegacyLayer>,
+    /// Content objects of a first layer.
+    content: Vec<Checksum>,
     folder: LayerFolder,
     staged: Vec<Staged>,
     bytes: u64,
@@ -81,6 +90,22 @@ struct Task {
     layer: Layer,
     pauses: Box<dyn Iterator<Item = Duration> + Send>,
     attempt: u32,
+}
+
+/// What was read of a layer.
+enum Read {
+    Plain(super::derived::Layer, Labels),
+    Commit(Objects),
+    Component(Objects),
+}
+
+/// Whether this machine failed, not the image: a system call, a full disk.
+fn is_ours(error: &Error) -> bool {
+    error.chain().any(|cause| cause.is::<Fault>() || cause.is::<rustix::io::Errno>())
+}
+
+fn invalid_unless_ours(error: Error) -> Error {
+    if is_secondary(&error) || is_ours(&error) { error } else { error.context(Invalid) }
 }
 
 type Queue = Mutex<VecDeque<Task>>;
@@ -99,7 +124,7 @@ impl Shared<'_> {
                 scope.spawn(move || self.stream(queue, &sender));
             }
             drop(sender);
-            let mut groups = Groups::new(self.staging);
+            let mut groups = Groups::new(self.staging, self.repo);
             let mut failure: Option<Error> = None;
             loop {
                 match receiver.recv_timeout(TICK) {
@@ -250,7 +275,12 @@ impl Shared<'_> {
                 let decoded = decoded.and_then(|inner| inner).err();
                 // Writers may still work on what the decoder handed over.
                 let written = writes.finish().err();
-                let errors = fetched.err().into_iter().chain(decoded).chain(written);
+                // skopeo looks at digests too, but in words that old ones do not keep apart.
+                let (corrupt, decoded) = match decoded {
+                    Some(error) if error.chain().any(|cause| cause.is::<Corrupt>()) => (Some(error), None),
+                    decoded => (None, decoded),
+                };
+                let errors = corrupt.into_iter().chain(fetched.err()).chain(decoded).chain(written);
                 Err(cause(errors).unwrap_or_else(|| anyhow!("the layer was not read to its end")))
             }
         };
@@ -280,28 +310,28 @@ impl Shared<'_> {
     ) -> Result<LayerDone> {
         let unpacked = Unpacked::new(Compressed::new(pieces, layer.size, self.stop.clone()), layer.media)?;
         let mut tar = Tarball::new(unpacked);
+        let read = match self.read(&mut tar, layer, writes) {
+            Ok(read) => read,
+            Err(error) => return Err(self.blame(error, tar.into_inner(), layer, writes)),
+        };
+        tar.into_inner().finish(layer)?;
+        let written = writes.finish().map_err(invalid_unless_ours)?;
         let mut out = MetadataWriter::new(self.writers, writes);
-        let mut base = None;
-        let (commit, written) = match layer.kind {
-            LayerKind::Derived => {
-                let labels = self.labels()?;
-                let (tree, mut labels) =
-                    LayerReader::new(self.writers, writes, labels, self.layered_on).read(&mut tar)?;
-                tar.into_inner().finish(layer)?;
-                let written = writes.finish()?;
+        let (mut legacy, mut content) = (None, Vec::new());
+        let (commit, base) = match read {
+            Read::Plain(tree, _) if tree.legacy.is_some() => {
+                legacy = tree.legacy;
+                (None, None)
+            }
+            Read::Plain(tree, mut labels) => {
                 self.warn_of_dropped(layer, &tree);
-                (Some(tree.commit(&written, &mut labels, &mut out)?), written)
+                (Some(tree.commit(&written, &mut labels, &mut out)?), None)
             }
-            kind => {
-                let with_commit = kind == LayerKind::Commit;
-                let objects = ObjectLayer::new(self.writers, writes, with_commit).read(&mut tar)?;
-                tar.into_inner().finish(layer)?;
-                let written = writes.finish()?;
-                base = objects.commit;
-                let commit =
-                    if with_commit { None } else { Some(object_set_commit(&objects.content, &mut out)?) };
-                (commit, written)
+            Read::Commit(objects) => {
+                content = objects.content;
+                (None, objects.commit)
             }
+            Read::Component(objects) => (Some(object_set_commit(&objects.content, &mut out)?), None),
         };
         self.sink.event(Event::LayerFinished {
             digest: layer.digest.clone(),
@@ -314,10 +344,40 @@ impl Shared<'_> {
             layer: layer.clone(),
             commit,
             base,
+            legacy,
+            content,
             folder: writes.folder.clone(),
             staged,
             bytes: written.bytes,
         })
+    }
+
+    fn read(&self, tar: &mut Tarball<Unpacked>, layer: &Layer, writes: &Arc<LayerWrites>) -> Result<Read> {
+        let objects = |tar, with_commit| ObjectLayer::new(self.writers, writes, with_commit).read(tar);
+        Ok(match layer.kind {
+            LayerKind::Commit => Read::Commit(objects(tar, true)?),
+            LayerKind::Component => Read::Component(objects(tar, false)?),
+            LayerKind::Derived => {
+                let reader =
+                    LayerReader::new(self.writers, writes, self.labels()?, self.layered_on, self.legacy);
+                let (tree, labels) = reader.read(tar)?;
+                Read::Plain(tree, labels)
+            }
+        })
+    }
+
+    /// Finds out whose fault it is that a layer cannot be read: wrong bytes, the image, or ours.
+    fn blame(&self, error: Error, unpacked: Unpacked, layer: &Layer, writes: &Arc<LayerWrites>) -> Error {
+        let error = cause(std::iter::once(error).chain(writes.finish().err()))
+            .unwrap_or_else(|| anyhow!("the layer was not read to its end"));
+        if is_secondary(&error) || is_ours(&error) {
+            return error;
+        }
+        match unpacked.verify(layer) {
+            // Also a stream that ended early: the source's error is the cause then.
+            Err(corrupt) => corrupt,
+            Ok(()) => error.context(Invalid),
+        }
     }
 
     fn labels(&self) -> Result<Labels> {
@@ -347,24 +407,16 @@ impl Shared<'_> {
             0 | 1 => String::new(),
             count => format!(" after {count} tries"),
         };
-        let next = match judge(&error) {
-            Verdict::MayPass => {
-                "check the network and the registry, then run the same command again: finished layers are kept"
-            }
-            Verdict::Final => {
-                "if the source or the image was repaired, run the same command again: finished layers are kept"
-            }
-        };
         let title =
             if task.layer.title.is_empty() { String::new() } else { format!(" ({})", task.layer.title) };
-        Fault::failed(format!(
+        let what = format!(
             "layer {}{title} of {} cannot be imported{tried}",
             task.layer.digest.short(),
             self.source.reference
-        ))
-        .why(redact(&format!("{error:#}")))
-        .next(next)
-        .into()
+        );
+        let mut fault = explain(what, &error, self.configured);
+        fault.next = fault.next.map(|next| format!("{next}; finished layers are kept"));
+        fault.into()
     }
 }
 
@@ -375,6 +427,9 @@ fn lock(queue: &Queue) -> std::sync::MutexGuard<'_, VecDeque<Task>> {
 /// Finished layers on their way to be durable.
 struct Groups<'a> {
     staging: &'a Staging,
+    repo: &'a Dir,
+    /// First layers among those that wait.
+    first: Vec<(Digest, BaseCommit, Vec<Checksum>)>,
     waiting: Group,
     bytes: u64,
     since: Option<Instant>,
@@ -382,8 +437,16 @@ struct Groups<'a> {
 }
 
 impl<'a> Groups<'a> {
-    fn new(staging: &'a Staging) -> Self {
-        Self { staging, waiting: Group::default(), bytes: 0, since: None, done: Vec::new() }
+    fn new(staging: &'a Staging, repo: &'a Dir) -> Self {
+        Self {
+            staging,
+            repo,
+            first: Vec::new(),
+            waiting: Group::default(),
+            bytes: 0,
+            since: None,
+            done: Vec::new(),
+        }
     }
 
     fn add(&mut self, mut done: LayerDone) {
@@ -392,6 +455,10 @@ impl<'a> Groups<'a> {
         self.waiting.objects.push((done.folder.clone(), std::mem::take(&mut done.staged)));
         if let Some(commit) = done.commit {
             self.waiting.refs.push((blob_ref(&done.layer.digest), commit));
+        }
+        if let Some(base) = &done.base {
+            let content = std::mem::take(&mut done.content);
+            self.first.push((done.layer.digest.clone(), base.clone(), content));
         }
         self.done.push(done);
     }
@@ -406,6 +473,10 @@ impl<'a> Groups<'a> {
         }
         let group = std::mem::take(&mut self.waiting);
         (self.bytes, self.since) = (0, None);
-        self.staging.publish(&group).context("Making finished layers durable")
+        self.staging.publish(&group).context("Making finished layers durable")?;
+        for (layer, base, content) in self.first.drain(..) {
+            partial::note(self.repo, &layer, &base, &content)?;
+        }
+        Ok(())
     }
 }

@@ -5,22 +5,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow};
 use cap_std_ext::cap_std::fs::Dir;
 use tokio_util::sync::CancellationToken;
 
 use super::complete::check_tree;
-use super::derived::MetadataWriter;
+use super::derived::{Legacy, MetadataWriter};
 use super::encapsulated::BaseCommit;
 use super::fetch::Shared;
+use super::label::Labels;
+use super::legacy::{LegacyLayer, LegacyRepo};
 use super::merge::{Merge, plain_dir};
-use super::objects::{Checksum, Commit, FileMeta, Kind, S_IFLNK, encode_xattrs};
+use super::objects::{Checksum, Commit, DirMeta, FileMeta, Kind, S_IFLNK};
+use super::partial;
 use super::place::Base;
 use super::present::{
     CONFIG, MANIFEST, MANIFEST_DIGEST, PlannedLayer, Presence, PullPlan, VERSION, image_in_repo, images, plan,
 };
 use super::rate::RateLimit;
 use super::read::ObjectReader;
+use super::relabel::relabel;
 use super::resolve::{Sink, source_of, with_runtime};
 use super::space::{SpaceGuard, explain_full};
 use super::staging::{Group, Staging, repo_dir};
@@ -34,7 +38,7 @@ use crate::host::repo_lock;
 use crate::host::trust::Credentials;
 use crate::host::trust::signed::{CopyRequest, copy_verified};
 use crate::model::event::{Event, EventSink};
-use crate::model::image_ref::{OsImage, Verification};
+use crate::model::image_ref::{OsImage, Transport, Verification};
 use crate::model::oci::{ImageKind, Layer, LayerKind};
 use crate::model::repo_refs::{blob_ref, image_ref};
 
@@ -94,6 +98,14 @@ struct BaseState {
     unpublished: bool,
 }
 
+impl BaseState {
+    /// Root tree and root attributes.
+    fn root(&self) -> Result<(Checksum, Checksum)> {
+        let commit = Commit::decode(&self.commit.bytes)?;
+        Ok((commit.tree, commit.meta))
+    }
+}
+
 impl Import {
     fn run(mut self) -> Result<PulledImage> {
         let started = Instant::now();
@@ -141,7 +153,10 @@ impl Import {
             commit: commit.to_string(),
             digest: self.resolved.digest.clone(),
             asked_digest: self.resolved.asked_digest.clone(),
-            version: self.resolved.facts.version.clone(),
+            version: ObjectReader::new(self.repo.open_dir("objects")?)
+                .commit(commit)?
+                .strings
+                .remove(VERSION),
             stats: PullStats {
                 fetched_bytes: plan.bytes_to_fetch(),
                 reused_bytes: plan.bytes_present(),
@@ -207,7 +222,7 @@ impl Import {
         name: &str,
     ) -> Result<Checksum> {
         let reader = ObjectReader::new(staging.objects().try_clone()?);
-        let mut shared = self.shared(staging, writers, writer_count, stop);
+        let mut shared = self.shared(staging, writers, writer_count, stop)?;
         let (folder, dirs) = staging.layer("image", 1)?;
         let writes = LayerWrites::new(folder.clone(), dirs);
         let mut out = MetadataWriter::new(writers, &writes);
@@ -223,22 +238,35 @@ impl Import {
             }
             shared.base = Some(state.commit.checksum);
         }
+        let mut legacy = BTreeMap::new();
         for done in shared.fetch_all(derived)? {
-            commits.extend(done.commit.map(|commit| (done.layer.digest.to_string(), commit)));
+            let digest = done.layer.digest.to_string();
+            commits.extend(done.commit.map(|commit| (digest.clone(), commit)));
+            legacy.extend(done.legacy.map(|layer| (digest, layer)));
         }
+        let is_legacy = self.import_legacy(repo, legacy, &mut base, &reader, stop)?;
 
         self.check_cached(plan, &reader, stop)?;
-        let (tree, meta) = self.root(base.as_ref(), &commits, &reader, &writes, &mut out)?;
+        let (tree, meta) = match &base {
+            Some(base) if is_legacy => base.root()?,
+            base => self.root(base.as_ref(), &commits, &reader, staging, &writes, &mut out, stop)?,
+        };
         let timestamp = match (self.resolved.facts.created, &base) {
             (Some(created), _) => u64::try_from(created).unwrap_or(0),
             (None, Some(base)) => Commit::decode(&base.commit.bytes)?.timestamp,
             (None, None) => 0,
         };
-        let commit = out.put(&self.image_commit(tree, meta, timestamp)?.encode(), Kind::Commit)?;
+        let version = match (&self.resolved.facts.version, &base) {
+            (None, Some(base)) => Commit::decode(&base.commit.bytes)?.strings.remove(VERSION),
+            (version, _) => version.clone(),
+        };
+        let commit = out.put(&self.image_commit(tree, meta, timestamp, version)?.encode(), Kind::Commit)?;
         let mut group = Group::default();
         if let Some(base) = base.filter(|base| base.unpublished) {
             put_base(&base.commit, &mut out)?;
-            group.refs.push((blob_ref(&first_layer(plan)?.digest), base.commit.checksum));
+            if !is_legacy {
+                group.refs.push((blob_ref(&first_layer(plan)?.digest), base.commit.checksum));
+            }
         }
         for planned in plan.layers.iter().filter(|planned| planned.presence == Presence::SameContent) {
             if let Some(commit) = commits.get(planned.layer.digest.as_str()) {
@@ -253,6 +281,7 @@ impl Import {
         group.objects.push((folder, out.staged));
         staging.publish(&group)?;
         staging.sync()?;
+        partial::forget(&self.repo, &first_layer(plan)?.digest)?;
         Ok(commit)
     }
 
@@ -262,25 +291,38 @@ impl Import {
         writers: &'a Writers,
         writer_count: usize,
         stop: &Stop,
-    ) -> Shared<'a> {
-        Shared {
+    ) -> Result<Shared<'a>> {
+        let is_archive = self.image.image.transport == Transport::OciArchive;
+        let temp = if is_archive { Some(staging.make_folder("skopeo")?) } else { None };
+        Ok(Shared {
             staging,
             writers,
             writer_count,
-            source: source_of(&self.image.image.with_digest(self.resolved.digest.clone()), &self.options),
+            source: source_of(
+                &self.image.image.with_digest(self.resolved.digest.clone()),
+                &self.options,
+                temp,
+            ),
+            configured: self.options.configured.as_deref(),
             digest: &self.resolved.digest,
             repo: &self.repo,
             base: None,
             layered_on: if self.resolved.facts.kind == ImageKind::Native { Base::Ostree } else { Base::None },
+            legacy: match self.resolved.facts.kind {
+                ImageKind::Legacy => Legacy::Yes,
+                ImageKind::Plain if !self.resolved.facts.bootable_label => Legacy::Maybe,
+                ImageKind::Plain | ImageKind::Native => Legacy::No,
+            },
             rate: self.options.rate_limit.map(RateLimit::new),
-            streams: self.options.proxies.max(1),
+            // Each proxy of an archive unpacks it for itself.
+            streams: if is_archive { 1 } else { self.options.proxies.max(1) },
             tries: self.options.tries,
             first_pause: self.options.first_pause,
             sink: &self.sink,
             cancel: self.cancel.clone(),
             stop: stop.clone(),
             folders: AtomicUsize::new(0),
-        }
+        })
     }
 
     /// Fetches what is missing of the OSTree base, and proves it complete and, where asked, signed.
@@ -297,6 +339,10 @@ impl Import {
         let first = plan.layers.first().ok_or_else(|| anyhow!("an image without layers"))?;
         let mut state = match &first.commit {
             Some(commit) => Some(BaseState { commit: signed::load(repo, commit)?, unpublished: false }),
+            None if first.presence == Presence::Present => {
+                partial::load(&self.repo, &first.layer.digest, reader)
+                    .map(|commit| BaseState { commit, unpublished: true })
+            }
             None => None,
         };
         if let Verification::OstreeRemote(remote) = &self.image.verification {
@@ -317,16 +363,61 @@ impl Import {
             None => fetched_base(done)?,
         };
         if let Some(label) = &self.resolved.facts.base_commit {
-            ensure!(
-                *label == state.commit.checksum.to_string(),
-                "the image's label names the base commit {label}, its first layer carries {}",
-                state.commit.checksum
-            );
+            let found = state.commit.checksum.to_string();
+            if *label != found {
+                return Err(Fault::refused(format!("image {} contradicts itself", self.image))
+                    .why(format!("its label names the base commit {label}, its first layer carries {found}"))
+                    .next("build the image again")
+                    .into());
+            }
         }
         // Also when all layers were there: another tool may have been killed between two of them.
         let commit = Commit::decode(&state.commit.bytes)?;
         check_tree(reader, commit.tree, commit.meta, &known_roots(repo, reader)?, &shared.stop)?;
         Ok(Some(state))
+    }
+
+    /// Puts a legacy image's repo together from its layers: gives whether there is one. Its commit is
+    /// the base then, once it is proved complete and, where asked, signed.
+    fn import_legacy(
+        &self,
+        repo: &ostree::Repo,
+        mut layers: BTreeMap<String, LegacyLayer>,
+        base: &mut Option<BaseState>,
+        reader: &ObjectReader,
+        stop: &Stop,
+    ) -> Result<bool> {
+        let mut found = LegacyRepo::default();
+        for layer in &self.resolved.facts.layers {
+            if let Some(layer) = layers.remove(layer.digest.as_str()) {
+                found.apply(layer);
+            }
+        }
+        let facts = &self.resolved.facts;
+        if !found.is_there() {
+            return match facts.kind {
+                ImageKind::Legacy => Err(Fault::refused(format!("image {} holds no OSTree commit", self.image))
+                    .why("a label calls it an oscontainer, but there is no archive repo with a commit in /srv/repo")
+                    .next("build the image again")
+                    .into()),
+                ImageKind::Plain if matches!(self.image.verification, Verification::OstreeRemote(_)) => {
+                    Err(Fault::refused(format!("image {} carries nothing that an OSTree remote signs", self.image))
+                        .why("it is a plain image, without an OSTree commit in it")
+                        .next("ask for it without ostree-remote-…:, if policy.json vouches for it")
+                        .into())
+                }
+                ImageKind::Plain | ImageKind::Native => Ok(false),
+            };
+        }
+        let label = facts.base_commit.as_deref().filter(|_| facts.kind == ImageKind::Legacy);
+        let commit = found.commit(label, &self.image.to_string())?;
+        if let Verification::OstreeRemote(remote) = &self.image.verification {
+            signed::check(repo, remote, &commit)?;
+        }
+        let state = base.insert(BaseState { commit, unpublished: true });
+        let (tree, meta) = state.root()?;
+        check_tree(reader, tree, meta, &known_roots(repo, reader)?, stop)?;
+        Ok(true)
     }
 
     /// Plain layers that were not fetched now: their refs are believed only as far as their objects
@@ -342,19 +433,19 @@ impl Import {
     }
 
     /// The root of the image commit.
+    #[allow(clippy::too_many_arguments)]
     fn root(
         &self,
         base: Option<&BaseState>,
         commits: &BTreeMap<String, Checksum>,
         reader: &ObjectReader,
+        staging: &Staging,
         writes: &LayerWrites,
         out: &mut MetadataWriter<'_>,
+        stop: &Stop,
     ) -> Result<(Checksum, Checksum)> {
         let base_root = match base {
-            Some(base) => {
-                let commit = Commit::decode(&base.commit.bytes)?;
-                Some((commit.tree, commit.meta))
-            }
+            Some(base) => Some(base.root()?),
             None => None,
         };
         if let (Some(root), false) = (base_root, self.resolved.facts.has_derived_layers()) {
@@ -381,12 +472,22 @@ impl Import {
                     .next("name an OS image; an application's container image is none")
                     .into());
             }
-            complete_plain(&mut merge, writes, out)?;
+        }
+        // Reads objects in the repo: so before anything is added that is not there yet.
+        let mut labels = relabel(&mut merge, base_root, reader, staging, writes, out, stop)?;
+        if base_root.is_none() {
+            complete_plain(&mut merge, &mut labels, writes, out)?;
         }
         merge.write(out)
     }
 
-    fn image_commit(&self, tree: Checksum, meta: Checksum, timestamp: u64) -> Result<Commit> {
+    fn image_commit(
+        &self,
+        tree: Checksum,
+        meta: Checksum,
+        timestamp: u64,
+        version: Option<String>,
+    ) -> Result<Commit> {
         let text = |bytes: &[u8], what: &str| {
             String::from_utf8(bytes.to_vec()).with_context(|| format!("the image's {what} is not UTF-8"))
         };
@@ -396,9 +497,7 @@ impl Import {
             (CONFIG.to_owned(), text(&self.resolved.config, "config")?),
             (IMPORTER_KEY.to_owned(), IMPORTER_VERSION.to_owned()),
         ]);
-        if let Some(version) = &self.resolved.facts.version {
-            strings.insert(VERSION.to_owned(), version.clone());
-        }
+        strings.extend(version.map(|version| (VERSION.to_owned(), version)));
         Ok(Commit { strings, lists: BTreeMap::new(), timestamp, tree, meta })
     }
 }
@@ -474,10 +573,17 @@ fn is_empty_file(reader: &ObjectReader, file: Checksum) -> Result<bool> {
 }
 
 /// What a plain image lacks to be an OSTree root: mount points, and the link to OSTree's folder.
-fn complete_plain(merge: &mut Merge<'_>, writes: &LayerWrites, out: &mut MetadataWriter<'_>) -> Result<()> {
+fn complete_plain(
+    merge: &mut Merge<'_>,
+    labels: &mut Labels,
+    writes: &LayerWrites,
+    out: &mut MetadataWriter<'_>,
+) -> Result<()> {
     for (name, mode) in TOP_DIRS {
         if !merge.has_top(name)? {
-            let meta = out.put(&plain_dir(mode).encode(), Kind::DirMeta)?;
+            let plain = plain_dir(mode);
+            let xattrs = labels.apply(name, plain.mode, Vec::new())?;
+            let meta = out.put(&DirMeta { xattrs, ..plain }.encode(), Kind::DirMeta)?;
             let tree = out.put(&super::objects::DirTree::default().encode(), Kind::DirTree)?;
             merge.put_top_dir(name, tree, meta)?;
         }
@@ -488,7 +594,7 @@ fn complete_plain(merge: &mut Merge<'_>, writes: &LayerWrites, out: &mut Metadat
             gid: 0,
             mode: S_IFLNK | 0o777,
             target: "sysroot/ostree".to_owned(),
-            xattrs: encode_xattrs(&Vec::new()),
+            xattrs: labels.apply("ostree", S_IFLNK | 0o777, Vec::new())?,
         };
         let (checksum, staged) = writes.put_link(&meta)?;
         out.staged.extend(staged);

@@ -1,9 +1,11 @@
 //! SELinux labels for files that come without one: those of plain tar layers.
 
 use std::collections::HashMap;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
+use cap_std_ext::cap_std::fs::Dir;
 use ostree::gio::Cancellable;
 
 use super::objects::{Xattrs, encode_xattrs};
@@ -24,7 +26,7 @@ impl std::fmt::Debug for Labels {
 }
 
 impl Labels {
-    /// No policy: files keep what they bring.
+    /// No policy: no labels.
     pub(super) fn none() -> Self {
         Self { policy: None, encoded: HashMap::new() }
     }
@@ -36,14 +38,22 @@ impl Labels {
         Ok(Self { policy: policy.name().is_some().then_some(policy), encoded: HashMap::new() })
     }
 
+    /// By the policy in a folder that is laid out like a commit, if there is one.
+    pub(super) fn of_folder(root: &Dir) -> Result<Self> {
+        let policy = ostree::SePolicy::new_at(root.as_fd().as_raw_fd(), Cancellable::NONE)
+            .context("Loading the image's SELinux policy")?;
+        Ok(Self { policy: policy.name().is_some().then_some(policy), encoded: HashMap::new() })
+    }
+
     /// The attributes of a file at `path` (in the commit, without leading slash), serialised.
     pub(super) fn apply(&mut self, path: &str, mode: u32, mut xattrs: Xattrs) -> Result<Arc<[u8]>> {
+        // What a builder's host called it says nothing here.
+        xattrs.retain(|(name, _)| name != ATTRIBUTE);
         if let Some(policy) = &self.policy {
             let label = policy
                 .label(&final_path(path), mode, Cancellable::NONE)
                 .with_context(|| format!("Looking up the SELinux label of /{path}"))?;
             if let Some(label) = label {
-                xattrs.retain(|(name, _)| name != ATTRIBUTE);
                 let mut value = label.as_bytes().to_vec();
                 value.push(0);
                 xattrs.push((ATTRIBUTE.to_vec(), value));

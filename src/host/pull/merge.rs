@@ -34,6 +34,18 @@ enum Content {
     Changed(Files, Dirs),
 }
 
+/// Something in a tree.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Item {
+    /// A directory, by its attributes.
+    Dir(Checksum),
+    /// A file or a link.
+    File(Checksum),
+}
+
+/// Is shown a path and what is there; gives what shall be there instead.
+pub(super) type Change<'a> = &'a mut dyn FnMut(&str, Item) -> Result<Option<Checksum>>;
+
 /// A tree under construction.
 #[derive(Debug)]
 pub(super) struct Merge<'a> {
@@ -118,6 +130,25 @@ impl<'a> Merge<'a> {
         Ok(())
     }
 
+    /// The files below a directory, by their path in it.
+    pub(super) fn files_below(&mut self, path: &str) -> Result<BTreeMap<String, Checksum>> {
+        let reader = self.reader;
+        let mut found = BTreeMap::new();
+        if let Some(dir) = self.dir(path)? {
+            dir.collect(reader, "", &mut found)?;
+        }
+        Ok(found)
+    }
+
+    /// Shows everything in the tree, and puts what `change` gives in its place.
+    pub(super) fn change(&mut self, change: Change<'_>) -> Result<()> {
+        let reader = self.reader;
+        match &mut self.root {
+            Some(root) => root.change(reader, "", change),
+            None => Ok(()),
+        }
+    }
+
     /// The version of the kernel in the tree.
     pub(super) fn kernel(&mut self) -> Result<Option<String>> {
         let reader = self.reader;
@@ -171,6 +202,33 @@ impl Dir {
         }
     }
 
+    fn collect(
+        &mut self,
+        reader: &ObjectReader,
+        path: &str,
+        found: &mut BTreeMap<String, Checksum>,
+    ) -> Result<()> {
+        let (files, dirs) = self.open(reader)?;
+        found.extend(files.iter().map(|(name, file)| (join(path, name), *file)));
+        dirs.iter_mut().try_for_each(|(name, dir)| dir.collect(reader, &join(path, name), found))
+    }
+
+    fn change(&mut self, reader: &ObjectReader, path: &str, change: Change<'_>) -> Result<()> {
+        if let Some(meta) = change(path, Item::Dir(self.meta))? {
+            self.meta = meta;
+        }
+        let (files, dirs) = self.open(reader)?;
+        for (name, file) in files {
+            if let Some(new) = change(&join(path, name), Item::File(*file))? {
+                *file = new;
+            }
+        }
+        for (name, dir) in dirs {
+            dir.change(reader, &join(path, name), change)?;
+        }
+        Ok(())
+    }
+
     fn write(self, out: &mut MetadataWriter<'_>) -> Result<Checksum> {
         match self.content {
             Content::Untouched(tree) => Ok(tree),
@@ -184,6 +242,10 @@ impl Dir {
             }
         }
     }
+}
+
+fn join(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") }
 }
 
 fn lay_over(
@@ -209,7 +271,7 @@ fn lay_over(
     }
     for (name, (child, meta)) in &above.dirs {
         files.remove(name);
-        let path = if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
+        let path = join(path, name);
         let dir = dirs.entry(name.clone()).or_insert_with(|| Dir { meta: *meta, content: Content::empty() });
         if !implied.contains(&path) {
             dir.meta = *meta;

@@ -23,20 +23,24 @@ mod complete;
 mod decode;
 mod derived;
 mod encapsulated;
+mod explain;
 mod fetch;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod import;
 mod kernel;
 mod label;
+mod legacy;
 mod limits;
 mod merge;
 mod objects;
+mod partial;
 mod place;
 mod present;
 mod priority;
 mod rate;
 mod read;
+mod relabel;
 mod resolve;
 mod retry;
 mod signed;
@@ -49,7 +53,10 @@ mod tarball;
 mod tests;
 mod writer;
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use cap_std_ext::cap_std::fs::Dir;
 
 use crate::model::digest::Digest;
 use crate::model::oci::ImageFacts;
@@ -87,6 +94,11 @@ pub struct PullOptions {
     pub first_pause: Duration,
     /// How long to wait for a byte. There is no limit for the whole: a slow network is no fault.
     pub idle_timeout: Duration,
+    /// What this machine's configuration says about where the image comes from, for messages:
+    /// mirrors, proxies.
+    pub configured: Option<String>,
+    /// The repo: skopeo unpacks archives in a folder there, not in `/var/tmp`.
+    pub scratch: Option<Arc<Dir>>,
     /// Fetch from here instead: a reference as skopeo takes it, with the same manifest.
     pub fetch_from: Option<String>,
 }
@@ -101,6 +113,8 @@ impl Default for PullOptions {
             tries: 6,
             first_pause: Duration::from_secs(1),
             idle_timeout: Duration::from_secs(60),
+            configured: None,
+            scratch: None,
             fetch_from: None,
         }
     }

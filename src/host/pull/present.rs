@@ -6,14 +6,16 @@ use anyhow::{Context as _, Result};
 use cap_std_ext::cap_std::fs::Dir;
 use fn_error_context::context;
 use ostree::gio::Cancellable;
+use sha2::{Digest as _, Sha256};
 
 use super::objects::{Checksum, Commit};
+use super::partial;
 use super::read::ObjectReader;
 use super::staging::repo_dir;
 use super::{PullStats, PulledImage, Resolved};
 use crate::model::digest::Digest;
-use crate::model::image_ref::OsImage;
-use crate::model::oci::{ImageFacts, Layer};
+use crate::model::image_ref::{ImageReference, OsImage};
+use crate::model::oci::{ImageFacts, ImageKind, Layer, LayerKind};
 use crate::model::repo_refs::{IMAGE_PREFIX, blob_ref, image_ref};
 
 /// Metadata of an image commit; the on-disk contract with other tools.
@@ -151,13 +153,24 @@ pub fn plan(repo: &ostree::Repo, resolved: &Resolved) -> Result<PullPlan> {
     let image_present = image_in_repo(repo, &resolved.digest)?.is_some();
     let mut layers: Vec<PlannedLayer> = Vec::new();
     let mut contents = None;
+    let is_partial = |layer: &Digest| -> Result<bool> {
+        Ok(partial::load(&repo_dir(repo)?, layer, &reader(repo)?).is_some())
+    };
     for layer in &resolved.facts.layers {
         if layers.iter().any(|planned| planned.layer.digest == layer.digest) {
+            continue;
+        }
+        if resolved.facts.kind == ImageKind::Legacy {
+            // Another image may have it as a plain layer, without the repo in it.
+            layers.push(PlannedLayer { layer: layer.clone(), presence: Presence::Missing, commit: None });
             continue;
         }
         let commit = repo.resolve_rev(&blob_ref(&layer.digest), true)?;
         let (presence, commit) = match commit {
             Some(commit) => (Presence::Present, Some(commit.to_string())),
+            None if layer.kind == LayerKind::Commit && is_partial(&layer.digest)? => {
+                (Presence::Present, None)
+            }
             None => {
                 if contents.is_none() {
                     contents = Some(layers_by_content(repo)?);
@@ -176,7 +189,6 @@ pub fn plan(repo: &ostree::Repo, resolved: &Resolved) -> Result<PullPlan> {
 
 /// Layers of different kinds are stored differently, whatever they hold.
 fn kind_key(layer: &Layer) -> u8 {
-    use crate::model::oci::LayerKind;
     match layer.kind {
         LayerKind::Commit => 0,
         LayerKind::Component => 1,
@@ -210,19 +222,32 @@ pub(super) fn image_facts(commit: &Commit) -> Option<ImageFacts> {
 /// Where proofs of signatures are noted: libostree leaves `extensions` to others.
 const VERIFIED: &str = "extensions/mcd/verified";
 
-fn proof_name(policy: &Digest, digest: &Digest) -> String {
-    format!("{}-{}", policy.hex(), digest.hex())
+/// The name counts too: scopes of a policy may want different keys for different names, and the same
+/// image under another one is not proved by it.
+fn proof_name(policy: &Digest, image: &ImageReference, digest: &Digest) -> String {
+    let image = Sha256::digest(format!("{} {digest}", image.ref_key()));
+    format!("{}-{}", policy.hex(), hex::encode(image))
 }
 
-/// Whether this manifest was found properly signed under this policy.
-pub fn is_verified_under(repo: &ostree::Repo, policy: &Digest, digest: &Digest) -> bool {
-    repo_dir(repo).is_ok_and(|dir| dir.exists(format!("{VERIFIED}/{}", proof_name(policy, digest))))
+/// Whether this manifest, under this name, was found properly signed under this policy.
+pub fn is_verified_under(
+    repo: &ostree::Repo,
+    policy: &Digest,
+    image: &ImageReference,
+    digest: &Digest,
+) -> bool {
+    repo_dir(repo).is_ok_and(|dir| dir.exists(format!("{VERIFIED}/{}", proof_name(policy, image, digest))))
 }
 
 /// Notes that an image was found properly signed under this policy.
 #[context("Noting that the image's signature was verified")]
-pub fn note_verified(repo: &ostree::Repo, policy: &Digest, pulled: &PulledImage) -> Result<()> {
+pub fn note_verified(
+    repo: &ostree::Repo,
+    policy: &Digest,
+    image: &ImageReference,
+    pulled: &PulledImage,
+) -> Result<()> {
     let dir: Dir = repo_dir(repo)?;
     dir.create_dir_all(VERIFIED)?;
-    Ok(dir.write(format!("{VERIFIED}/{}", proof_name(policy, &pulled.digest)), "")?)
+    Ok(dir.write(format!("{VERIFIED}/{}", proof_name(policy, image, &pulled.digest)), "")?)
 }

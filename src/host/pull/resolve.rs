@@ -3,15 +3,21 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, Error, Result, anyhow};
+use camino::Utf8PathBuf;
+use sha2::{Digest as _, Sha256};
 
+use super::explain::explain;
 use super::retry::{Verdict, delays, judge};
 use super::source::Source;
+use super::staging::Staging;
 use super::{PullOptions, Resolved};
 use crate::error::Fault;
 use crate::host::trust::redact;
+use crate::host::trust::skopeo::raw_manifest;
+use crate::model::digest::Digest;
 use crate::model::event::{Event, EventSink};
-use crate::model::image_ref::ImageReference;
-use crate::model::oci::{ImageFacts, oci_architecture};
+use crate::model::image_ref::{ImageReference, Transport};
+use crate::model::oci::{ImageFacts, Index, oci_architecture};
 
 /// This machine's architecture, as images name it.
 pub fn machine_architecture() -> &'static str {
@@ -41,7 +47,12 @@ pub async fn resolve(
     options: &PullOptions,
     sink: &dyn EventSink,
 ) -> Result<Resolved> {
-    let source = source_of(image, options);
+    let scratch = scratch_of(image, options)?;
+    let temp = match &scratch {
+        Some(staging) => Some(staging.make_folder("skopeo")?),
+        None => None,
+    };
+    let source = source_of(image, options, temp.clone());
     let mut pauses = delays(options.first_pause, options.tries);
     let mut attempt = 0;
     let (digest, manifest, config) = loop {
@@ -61,24 +72,63 @@ pub async fn resolve(
                 });
                 tokio::time::sleep(pause).await;
             }
-            None => return Err(explain(error, image, may_pass)),
+            None => return Err(not_found(error, image, may_pass, options)),
         }
     };
     let facts = ImageFacts::parse(&manifest, &config)?;
     let asked_digest = image.digest.clone().filter(|asked| *asked != digest);
+    if let Some(asked) = &asked_digest
+        && matches!(image.transport, Transport::OciDir | Transport::OciArchive)
+    {
+        check_asked(image, asked, &digest, temp)?;
+    }
     Ok(Resolved { asked_digest, digest, manifest, config, facts })
 }
 
+/// A folder for what skopeo unpacks, where it does.
+fn scratch_of(image: &ImageReference, options: &PullOptions) -> Result<Option<Staging>> {
+    match &options.scratch {
+        Some(repo) if image.transport == Transport::OciArchive => Ok(Some(Staging::create(repo)?)),
+        _ => Ok(None),
+    }
+}
+
+/// A layout cannot be opened by digest: what was opened by its name must be what was asked for, or
+/// be listed in an index that is.
+fn check_asked(
+    image: &ImageReference,
+    asked: &Digest,
+    found: &Digest,
+    temp: Option<Utf8PathBuf>,
+) -> Result<()> {
+    let source = image.to_skopeo();
+    // In a thread of its own: skopeo ends with it, not with the caller's.
+    let raw = std::thread::scope(|scope| scope.spawn(|| raw_manifest(&source, temp.as_deref())).join());
+    let raw = raw.map_err(|_| anyhow!("the thread that reads the manifest panicked"))??;
+    let is_asked = Digest::from_raw(Sha256::digest(&raw).into()) == *asked;
+    if is_asked
+        && Index::is_index(&raw)
+        && Index::parse(&raw)?.manifests.iter().any(|entry| entry.digest == *found)
+    {
+        return Ok(());
+    }
+    Err(Fault::refused(format!("image {image} is not what was asked for"))
+        .why(format!("what lies there has the digest {found}, not {asked}"))
+        .next("name the digest that is there, or put the wanted image back")
+        .into())
+}
+
 /// Where the bytes come from.
-pub(super) fn source_of(image: &ImageReference, options: &PullOptions) -> Source {
+pub(super) fn source_of(image: &ImageReference, options: &PullOptions, temp: Option<Utf8PathBuf>) -> Source {
     Source {
+        temp,
         reference: options.fetch_from.clone().unwrap_or_else(|| image.to_skopeo()),
         access: options.access.clone(),
         idle: options.idle_timeout,
     }
 }
 
-type Documents = (crate::model::digest::Digest, Vec<u8>, Vec<u8>);
+type Documents = (Digest, Vec<u8>, Vec<u8>);
 
 /// Asks in a thread of its own: when that ends, so does its proxy, even one that hangs.
 async fn open_in_thread(source: Source) -> Result<Documents> {
@@ -104,29 +154,12 @@ pub(super) fn with_runtime<T>(work: impl Future<Output = Result<T>>) -> Result<T
     result
 }
 
-fn explain(error: Error, image: &ImageReference, may_pass: bool) -> Error {
-    if error.downcast_ref::<Fault>().is_some() {
+fn not_found(error: Error, image: &ImageReference, may_pass: bool, options: &PullOptions) -> Error {
+    if error.chain().any(|cause| cause.is::<Fault>()) {
         return error;
     }
-    let text = redact(&format!("{error:#}"));
-    let lower = text.to_lowercase();
-    let next = match () {
-        () if may_pass => "check the network, the name and the registry, then run the same command again",
-        () if lower.contains("unauthorized")
-            || lower.contains("denied")
-            || lower.contains("authentication required") =>
-        {
-            "check the credentials: `--authfile`, or one of the usual files"
-        }
-        () if lower.contains("no image found in") => {
-            "name an image, or an index with an image, for this architecture"
-        }
-        () if lower.contains("http response to https") || lower.contains("x509") => {
-            "trust the registry's certificate, or mark the registry insecure in registries.conf"
-        }
-        () => "check the reference: host, name, tag",
-    };
-    let fault = Fault::failed(format!("image {image} cannot be looked up")).why(text).next(next);
+    let what = format!("image {image} cannot be looked up");
+    let fault = explain(what, &error, options.configured.as_deref());
     if may_pass { Error::new(fault).context(Unreachable) } else { fault.into() }
 }
 

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
+use camino::Utf8PathBuf;
 use containers_image_proxy::{ImageProxy, OpenedImage};
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::mpsc::Sender;
@@ -45,6 +46,8 @@ pub(super) struct Source {
     /// As skopeo takes it.
     pub(super) reference: String,
     pub(super) access: Access,
+    /// Where skopeo puts what it must unpack.
+    pub(super) temp: Option<Utf8PathBuf>,
     /// How long to wait for a byte.
     pub(super) idle: Duration,
 }
@@ -68,7 +71,8 @@ impl Source {
     /// Starts a proxy and opens the image in it.
     pub(super) async fn open(&self) -> Result<Opened> {
         let credentials = Credentials::from_authfile(self.access.authfile.clone());
-        let start = start_proxy(&credentials, self.access.insecure_skip_tls_verification);
+        let temp = self.temp.as_deref();
+        let start = start_proxy(&credentials, self.access.insecure_skip_tls_verification, temp);
         let proxy = tokio::time::timeout(self.idle, start).await.map_err(|_| Stalled(self.idle))??;
         let image = self.patiently(proxy.open_image(&self.reference)).await?;
         let (digest, manifest) = self.patiently(proxy.fetch_manifest_raw_oci(&image)).await?;

@@ -123,6 +123,18 @@ impl Staging {
         Ok(path.join(name))
     }
 
+    /// Makes a folder for another program; its absolute path.
+    pub(super) fn make_folder(&self, name: &str) -> Result<Utf8PathBuf> {
+        self.dir.create_dir(name)?;
+        self.path_for(name)
+    }
+
+    /// Makes a folder; it goes with this value.
+    pub(super) fn folder(&self, name: &str) -> Result<Dir> {
+        self.dir.create_dir(name)?;
+        Ok(self.dir.open_dir(name)?)
+    }
+
     /// Drops what a failed attempt at a layer wrote.
     pub(super) fn discard(&self, folder: &LayerFolder) -> Result<()> {
         Ok(self.dir.remove_dir_all(&folder.name)?)
@@ -301,6 +313,8 @@ pub fn leftovers(repo: &ostree::Repo) -> Result<Leftovers> {
 pub fn remove_leftovers(repo: &ostree::Repo) -> Result<Leftovers> {
     let tmp = open_tmp(repo)?;
     let mut removed = Leftovers::default();
+    // A mere note that saves fetching: who runs now has read it already.
+    super::partial::forget_all(&repo_dir(repo)?)?;
     for (name, dir, _lock) in abandoned(&tmp)? {
         removed.bytes += disk_usage(&dir)?;
         tmp.remove_dir_all(&name)?;

@@ -54,12 +54,17 @@ impl std::error::Error for Secondary {}
 pub(super) fn cause(errors: impl IntoIterator<Item = anyhow::Error>) -> Option<anyhow::Error> {
     let mut first = None;
     for error in errors {
-        if !error.chain().any(|cause| cause.is::<Secondary>() || is_secondary_io(cause)) {
+        if !is_secondary(&error) {
             return Some(error);
         }
         first.get_or_insert(error);
     }
     first
+}
+
+/// Whether an error only follows from another one.
+pub(super) fn is_secondary(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.is::<Secondary>() || is_secondary_io(cause))
 }
 
 /// Readers pass errors through `io::Error`, which hides them from the chain.

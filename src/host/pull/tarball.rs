@@ -4,7 +4,7 @@
 //! names must be bounded before memory is spent on them. GNU long names and PAX headers are
 //! understood; sparse files are refused.
 
-use std::io::BufRead;
+use std::io::{BufRead, Read};
 
 use anyhow::{Context as _, Error, Result, anyhow, bail, ensure};
 use tar::{EntryType, Header};
@@ -38,6 +38,8 @@ pub(super) struct Entry {
     pub(super) uid: u32,
     pub(super) gid: u32,
     pub(super) size: u64,
+    /// Seconds since the epoch; OSTree gives its objects 0.
+    pub(super) mtime: u64,
     /// `SCHILY.xattr.*`.
     pub(super) xattrs: Xattrs,
 }
@@ -103,15 +105,7 @@ impl<R: BufRead> Tarball<R> {
     pub(super) fn read_all(&mut self) -> Result<Vec<u8>> {
         let size = usize::try_from(self.left)?;
         let mut data = vec![0; size];
-        self.read_exact(&mut data)?;
-        Ok(data)
-    }
-
-    /// At most `limit` bytes of the current entry; empty at its end.
-    pub(super) fn read_piece(&mut self, limit: usize) -> Result<Vec<u8>> {
-        let size = usize::try_from(self.left).map_or(limit, |left| left.min(limit));
-        let mut data = vec![0; size];
-        self.read_exact(&mut data)?;
+        self.read_exact(&mut data).context("reading a tar entry")?;
         Ok(data)
     }
 
@@ -230,8 +224,26 @@ impl<R: BufRead> Tarball<R> {
             uid: number(extensions.uid, header.uid(), "owner")?,
             gid: number(extensions.gid, header.gid(), "group")?,
             size: self.left,
+            // One that is no number is certainly not the epoch.
+            mtime: header.mtime().unwrap_or(1),
             xattrs: extensions.xattrs,
         })
+    }
+}
+
+/// The data of the current entry.
+impl<R: BufRead> Read for Tarball<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let wanted = usize::try_from(self.left).map_or(buffer.len(), |left| left.min(buffer.len()));
+        if wanted == 0 {
+            return Ok(0);
+        }
+        let count = self.input.read(&mut buffer[..wanted])?;
+        if count == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        self.left -= count as u64;
+        Ok(count)
     }
 }
 

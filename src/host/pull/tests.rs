@@ -405,5 +405,9 @@ fn root_leftovers_of_killed_runs_are_found_and_removed() {
     );
 }
 
+mod derived;
 mod fuzz;
+mod labels;
+mod legacy;
 mod network;
+mod sources;

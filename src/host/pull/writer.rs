@@ -5,6 +5,7 @@
 //! meanwhile.
 
 use std::collections::VecDeque;
+use std::io::Read;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -87,6 +88,11 @@ impl LayerWrites {
         Self { folder, folders, state: Mutex::default(), idle: Condvar::new() }
     }
 
+    /// A folder for what the layer's reader must put aside. It goes with the layer's folders.
+    pub(super) fn scratch(&self) -> &Dir {
+        &self.folders[0]
+    }
+
     fn state(&self) -> MutexGuard<'_, LayerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -113,6 +119,32 @@ impl LayerWrites {
     pub(super) fn put_metadata(&self, bytes: &[u8], kind: Kind, name: Checksum) -> Result<Option<Staged>> {
         let staged = Staged { checksum: name, kind, folder: 0 };
         Ok(write_metadata(&self.folders[0], &staged_name(name, kind), bytes)?.then_some(staged))
+    }
+
+    /// The same for a regular file, whose content is copied.
+    pub(super) fn put_copy(
+        &self,
+        meta: &FileMeta,
+        content: &mut impl Read,
+    ) -> Result<(Checksum, Option<Staged>)> {
+        const NAME: &str = "copy";
+        let dir = &self.folders[0];
+        let mut hasher = meta.hasher();
+        let file = create_new(dir, NAME).context("Creating a file")?;
+        let mut piece = vec![0; CHUNK];
+        loop {
+            let count = content.read(&mut piece).context("Reading an object")?;
+            if count == 0 {
+                break;
+            }
+            hasher.update(&piece[..count]);
+            write_all(&file, &piece[..count])?;
+        }
+        apply_meta(&file, meta)?;
+        let checksum = Checksum(hasher.finalize().into());
+        // Replacing is fine: it is the same by its name.
+        dir.rename(NAME, dir, staged_name(checksum, Kind::File))?;
+        Ok((checksum, Some(Staged { checksum, kind: Kind::File, folder: 0 })))
     }
 
     /// The same for a symbolic link.

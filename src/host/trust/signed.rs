@@ -108,6 +108,10 @@ pub async fn copy_verified(
 
 fn copy_command(request: &CopyRequest<'_>) -> Command {
     let mut command = skopeo::command();
+    // What it must unpack goes beside what it copies, and goes with it.
+    if let Some(beside) = request.to.parent() {
+        command.arg(skopeo::TEMP_OPTION).arg(beside);
+    }
     command.args(["copy", "--quiet", "--preserve-digests"]);
     match request.credentials {
         Credentials::Anonymous => command.arg("--src-no-creds"),

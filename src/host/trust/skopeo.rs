@@ -5,11 +5,12 @@
 //! policy file by name. Proxies (`https_proxy`) and all other variables it inherits.
 
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
+use camino::Utf8Path;
 use cap_std_ext::cmdext::CapStdExtCommandExt;
 use containers_image_proxy::{Error, ImageProxy, ImageProxyConfig};
 use fn_error_context::context;
@@ -22,6 +23,10 @@ use crate::error::Fault;
 /// A home in which nothing can be, not even by somebody's later `mkdir`: procfs makes no folders.
 /// An empty `HOME` would not do: containers/image then asks the user database.
 const NO_HOME: &str = "/proc/nonexistent";
+
+/// Says where skopeo unpacks archives; else in `/var/tmp`, which may be small. It does not heed
+/// `TMPDIR`.
+pub(super) const TEMP_OPTION: &str = "--tmpdir";
 
 /// Variables that lead containers/image to per-user files.
 const PER_USER_VARIABLES: [&str; 7] = [
@@ -91,7 +96,7 @@ pub fn probe() -> Result<SkopeoVersion> {
 }
 
 async fn ask_version() -> Result<SkopeoVersion> {
-    let proxy = start_proxy(&Credentials::Anonymous, false).await?;
+    let proxy = start_proxy(&Credentials::Anonymous, false, None).await?;
     let version = SkopeoVersion::of(&proxy);
     // What it says when it ends is of no interest: it has answered.
     if let Err(error) = proxy.finalize().await {
@@ -100,15 +105,32 @@ async fn ask_version() -> Result<SkopeoVersion> {
     Ok(version)
 }
 
-/// Starts a proxy with these credentials and no others. Call it on a thread that outlives the
+/// Starts a proxy with these credentials and no others, which unpacks in `temp` what it must. Call it on a thread that outlives the
 /// proxy: the kernel ends a child with the thread that started it.
 pub async fn start_proxy(
     credentials: &Credentials,
     insecure_skip_tls_verification: bool,
+    temp: Option<&Utf8Path>,
 ) -> Result<ImageProxy> {
-    ImageProxy::new_with_config(proxy_config(credentials, insecure_skip_tls_verification))
-        .await
-        .map_err(|error| start_fault(&error).into())
+    let mut config = proxy_config(credentials, insecure_skip_tls_verification);
+    if let (Some(temp), Some(command)) = (temp, &mut config.skopeo_cmd) {
+        command.arg(TEMP_OPTION).arg(temp);
+    }
+    ImageProxy::new_with_config(config).await.map_err(|error| start_fault(&error).into())
+}
+
+/// The manifest or index of a local source as it lies there, unconverted and not narrowed to an
+/// architecture.
+#[context("Reading the manifest of {reference}")]
+pub fn raw_manifest(reference: &str, temp: Option<&Utf8Path>) -> Result<Vec<u8>> {
+    let mut command = command();
+    if let Some(temp) = temp {
+        command.arg(TEMP_OPTION).arg(temp);
+    }
+    command.args(["inspect", "--raw", reference]).stdin(Stdio::null());
+    let output = command.output().map_err(|error| spawn_fault(&error))?;
+    ensure!(output.status.success(), "{}", reason(&String::from_utf8_lossy(&output.stderr)));
+    Ok(output.stdout)
 }
 
 /// The configuration of a proxy with these credentials and no others.

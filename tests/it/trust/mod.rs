@@ -201,7 +201,7 @@ fn root_reject_and_accept_need_no_signature() {
         // What decision 3 is about: an old proxy opens what the policy rejects.
         let enforces = skopeo::probe().unwrap().enforces_policy();
         let opened = block_on(async {
-            let proxy = skopeo::start_proxy(&Credentials::Anonymous, false).await.unwrap();
+            let proxy = skopeo::start_proxy(&Credentials::Anonymous, false, None).await.unwrap();
             let opened = proxy.open_image(&local).await.is_ok();
             proxy.finalize().await.unwrap();
             opened
@@ -341,7 +341,7 @@ fn root_nothing_in_a_home_is_opened() {
         {
             copy(machine, &remote, &digest, &credentials).unwrap();
             block_on(async {
-                let proxy = skopeo::start_proxy(&credentials, true).await.unwrap();
+                let proxy = skopeo::start_proxy(&credentials, true, None).await.unwrap();
                 let opened = proxy.open_image(&remote).await.unwrap();
                 proxy.fetch_manifest(&opened).await.unwrap();
                 proxy.finalize().await.unwrap();

@@ -81,6 +81,24 @@ impl Sysroot {
         Ok(sysroot)
     }
 
+    /// The sysroot in `folder/sysroot`, made if it is not there. It stays.
+    pub fn kept_in(folder: &Path) -> Result<Self> {
+        let scratch = Scratch::kept(folder)?;
+        let path = scratch.join("sysroot");
+        if path.exists() { Ok(Self { path, scratch }) } else { Self::initialise(scratch) }
+    }
+
+    /// A copy in memory, on a file system of its own: what runs in it may remount that, as libostree
+    /// does with `/sysroot`.
+    pub fn copy(&self) -> Result<Self> {
+        let scratch = Scratch::new()?;
+        let path = scratch.join("sysroot");
+        fs::create_dir(&path)?;
+        mount_tmpfs(&path, "size=4g")?;
+        run(Command::new("cp").arg("-a").arg(self.path.join(".")).arg(&path))?;
+        Ok(Self { path, scratch })
+    }
+
     fn initialise(scratch: Scratch) -> Result<Self> {
         Self::initialise_at(scratch, "sysroot")
     }

@@ -98,3 +98,40 @@ fn root_an_unreachable_registry_is_told_from_a_refusal() {
     assert!(!is_unreachable(&error), "{error:#}");
     assert!(to_fault(&error).next.unwrap().contains("credentials"), "{error:#}");
 }
+
+/// Pulls what one tiny layer is missing of: the first layer is there, the commit must not be.
+fn all_but_the_last_layer(scene: &Scene) -> (FakeRegistry, String) {
+    let by_path = |path: &str| Some(usize::from(path.ends_with("/hosts")));
+    let written = scene.write(scene.v1().chunks(2).chunk_by(by_path), "v1");
+    let missing = written.layers[2].digest.clone();
+    assert!(written.layers.iter().all(|layer| layer.size >= written.layers[2].size));
+    let rules = vec![Rule::always(On::BlobOf(missing), Act::Status(404))];
+    let server = FakeRegistry::serve(&written.dir, rules).unwrap();
+    let reference = server.image("os:latest");
+    let options = PullOptions { proxies: 1, ..quick() };
+    scene.pull_with(&reference, &options, CancellationToken::new()).unwrap_err();
+    server.set_rules(Vec::new());
+    (server, reference)
+}
+
+#[test]
+fn root_a_whole_first_layer_is_not_fetched_again() {
+    let scene = Scene::new();
+    let (_server, reference) = all_but_the_last_layer(&scene);
+    let note = scene.path("repo/extensions/mcd/partial");
+    assert_eq!(std::fs::read_dir(&note).unwrap().count(), 1);
+    let (pulled, seen) = scene.pull(&reference).unwrap();
+    assert_eq!(seen.started(), 1);
+    assert_eq!(scene.listing("repo", &pulled.commit), scene.listing("source", "fixture/1"));
+    assert_eq!(std::fs::read_dir(&note).unwrap().count(), 0);
+}
+
+#[test]
+fn root_a_first_layer_that_lost_objects_is_fetched_again() {
+    let scene = Scene::new();
+    let (_server, reference) = all_but_the_last_layer(&scene);
+    ostree(&["prune", "--refs-only", &format!("--repo={}", scene.path("repo").display())]);
+    let (pulled, seen) = scene.pull(&reference).unwrap();
+    assert_eq!(seen.started(), 2, "the missing one, and the first");
+    assert_eq!(scene.listing("repo", &pulled.commit), scene.listing("source", "fixture/1"));
+}
