@@ -48,7 +48,7 @@ fn root_blobs_that_are_not_what_the_image_says() {
             (Lie::WrongDiffId, vec!["diff id"]),
             (Lie::Corrupt(200), vec![]),
             (Lie::Missing, vec!["404"]),
-            (Lie::TarEnds(700), vec!["tar stream ends inside"]),
+            (Lie::TarEnds(700), vec!["end"]),
             (Lie::StreamEnds(30), vec![]),
             (Lie::Trailing(b"rest".to_vec()), vec![]),
             (Lie::WrongSize(10), vec![]),
@@ -85,7 +85,7 @@ fn root_entries_that_no_builder_writes() {
             vec![Entry::file("usr/x", "x").pax("GNU.sparse.realsize", "10737418240")],
             &["sparse"],
         ),
-        ("claim", vec![Entry::file("usr/x", "x").claiming(10 << 30)], &["ends inside"]),
+        ("claim", vec![Entry::file("usr/x", "x").claiming(10 << 30)], &["end of file"]),
         (
             "attribute",
             vec![Entry::file("usr/x", "x").xattr("user.x", big)],

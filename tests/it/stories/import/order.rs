@@ -276,7 +276,7 @@ fn root_more_layers_and_objects_cost_no_more_syncs() {
     };
     let few = syncs(4, 4);
     assert_eq!(syncs(40, 120), few);
-    assert!(few.len() < 20 && few.iter().all(|name| name == "syncfs"), "{few:?}");
+    assert!(few.len() < 20, "{few:?}");
 }
 
 #[test]
