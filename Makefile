@@ -10,7 +10,7 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := build
 .PHONY: help build check check-fmt check-clippy check-docs check-generated check-units check-shell \
-        check-deny test test-unit kill-test oracle snap demo docs man completions install rpm clean tools
+        check-deny test test-unit kill-test oracle snap demo bench docs man completions install rpm clean tools
 
 T ?=
 N ?= 100
@@ -119,6 +119,12 @@ snap:
 # The story of an update, for real. Touches target/, the cache folder, /tmp; apt if something is missing.
 demo: setup-demo build
 	tests/demo.sh "$(abspath $(BINARY))"
+
+# Speed against ostree-ext, ROUNDS times (3), for docs/benchmarks. Half an hour. Touches target/, the cache folder, docs/benchmarks.*.
+bench: setup-bench
+	$(CARGO) build --release --bin mcd
+	$(CARGO) build --package mcd-test-support --bin bench
+	tests/bench/run.sh $(TARGET)/release/mcd $(TARGET)/debug/bench
 
 # ---- what is generated and shipped ------------------------------------------------------------
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/setup.sh build|test|check|demo: installs, by apt, the Debian packages that this needs and that are missing.
+# tests/setup.sh build|test|check|demo|bench: installs, by apt, the Debian packages that this needs and that are missing.
 # Prints a line only if there is something to install. Needs root and the network for that; nothing otherwise.
 set -euo pipefail
 
@@ -7,6 +7,7 @@ build=(gcc libc6-dev pkg-config libostree-dev)
 # What mcd itself starts or reads: skopeo, bubblewrap (libostree runs it at a deployment), a policy.json.
 run=(ostree skopeo bubblewrap golang-github-containers-common e2fsprogs util-linux)
 demo=(docker-registry mmdebstrap)
+bench=(libzstd-dev jq curl)
 test=(libzstd-dev strace systemd-container rpm gnupg jq procps perl-base)
 check=(shellcheck systemd rpm)
 
@@ -14,6 +15,7 @@ case "${1:-}" in
     build) wanted=("${build[@]}") ;;
     check) wanted=("${build[@]}" "${check[@]}") ;;
     demo) wanted=("${build[@]}" "${run[@]}" "${demo[@]}") ;;
+    bench) wanted=("${build[@]}" "${run[@]}" "${demo[@]}" "${bench[@]}") ;;
     test) wanted=("${build[@]}" "${run[@]}" "${demo[@]}" "${test[@]}" "${check[@]}") ;;
     *)
         sed -n '2,3s/^# //p' "$0" >&2

@@ -104,14 +104,19 @@ impl HostLocked<'_> {
         let arguments: Vec<&str> = arguments.arguments().iter().map(String::as_str).collect();
         let options = options(&arguments);
         let stateroot = source.osname();
-        Ok(self.sysroot().stage_tree_with_options(
+        let staged = self.sysroot().stage_tree_with_options(
             Some(&stateroot),
             &request.commit,
             Some(&origin_file(request, source)),
             Some(source),
             &options,
             gio::Cancellable::NONE,
-        )?)
+        )?;
+        // Whoever reboots next, in whatever way, must not be faster than OSTree's path unit.
+        if let Err(error) = super::reboot::finalise_at_shutdown() {
+            tracing::warn!("{error:#}");
+        }
+        Ok(staged)
     }
 
     #[context("Deploying {}", request.commit)]

@@ -14,6 +14,10 @@ use crate::model::event::{Event, EventSink};
 
 /// Exists while systemd is the init system, as `sd_booted(3)` tests it.
 const SYSTEMD_STAMP: &str = "/run/systemd/system";
+/// OSTree's own service: at its stop, in the shutdown, the staged deployment becomes the next boot.
+const FINALISE: &str = "ostree-finalize-staged.service";
+/// What it works on; dies with the power.
+const STAGED: &str = "/run/ostree/staged-deployment";
 /// The operation that a blocker of a reboot names.
 const SHUTDOWN: &str = "shutdown";
 /// The mode of an inhibitor that refuses, as opposed to one that only delays.
@@ -52,8 +56,24 @@ pub fn ask(force: bool, sink: &dyn EventSink) -> Result<()> {
     for blocker in &blockers {
         sink.event(Event::Warning { message: format!("overriding the inhibitor of {}", describe(blocker)) });
     }
+    finalise_at_shutdown()?;
     sink.event(Event::Note { message: "rebooting".to_owned() });
     systemctl_reboot(force)
+}
+
+/// Makes sure that what is staged is finalised when the machine goes down.
+///
+/// OSTree leaves that to a path unit, which starts the service some time after the deployment was
+/// staged: a shutdown before that would skip it, and the update would silently not be there.
+#[context("Starting {FINALISE}, which finalises the staged deployment at shutdown")]
+pub fn finalise_at_shutdown() -> Result<()> {
+    if rustix::fs::stat(SYSTEMD_STAMP).is_err() || rustix::fs::stat(STAGED).is_err() {
+        return Ok(());
+    }
+    let output =
+        Command::new("systemctl").args(["start", FINALISE]).output().context("Starting systemctl")?;
+    anyhow::ensure!(output.status.success(), "systemctl: {}", String::from_utf8_lossy(&output.stderr).trim());
+    Ok(())
 }
 
 /// Who blocks a reboot now. Asked before a change too: a reboot that cannot be had is better known

@@ -5,6 +5,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod cli;
+#[cfg(feature = "ostree")]
+mod nspawn;
 mod shipping;
 #[cfg(feature = "ostree")]
 mod stories;

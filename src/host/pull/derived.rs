@@ -15,6 +15,7 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use super::encapsulated::put_content;
 use super::label::Labels;
 use super::legacy::{LegacyLayer, LegacyReader};
+use super::limits::{MAX_TREE, TREE_DIR, TREE_FILE};
 use super::objects::{Checksum, Commit, DirMeta, DirTree, FileMeta, Kind, S_IFDIR, S_IFLNK, S_IFREG};
 use super::place::{Base, Place, place};
 use super::staging::{Staged, create_new};
@@ -60,6 +61,10 @@ pub(super) struct LayerReader<'a> {
     labels: Labels,
     base: Base,
     layer: Layer,
+    /// Bytes of names and attributes that the layer's tree holds, at most.
+    held: usize,
+    /// The path before, whose folders need not be held again.
+    last: Vec<u8>,
     /// Where an image may be a legacy one.
     legacy: Option<LegacyReader<'a>>,
     /// Whether nothing else of the layer counts.
@@ -110,6 +115,8 @@ impl<'a> LayerReader<'a> {
             labels,
             base,
             layer,
+            held: 0,
+            last: Vec::new(),
             legacy: (legacy != Legacy::No).then(|| LegacyReader::new(writers, writes)),
             only_legacy: legacy == Legacy::Yes,
             changed: HashMap::new(),
@@ -140,6 +147,7 @@ impl<'a> LayerReader<'a> {
             Place::Dropped(top) => return self.drop_one(format!("/{top}")),
             Place::Repo(object) => return self.repo_entry(&object, entry, tar),
         };
+        self.hold(entry)?;
         if path.is_empty() {
             ensure!(entry.kind == EntryKind::Dir, "the root is not a directory");
         }
@@ -149,6 +157,24 @@ impl<'a> LayerReader<'a> {
             EntryKind::HardLink => self.hard_link(&path, entry),
             EntryKind::Special => self.drop_one("devices and FIFOs"),
         }
+    }
+
+    /// Bounds what stays in memory until the layer's end.
+    fn hold(&mut self, entry: &Entry) -> Result<()> {
+        let same = entry.path.iter().zip(&self.last).take_while(|(one, other)| one == other).count();
+        let new = &entry.path[same..];
+        let mut dirs = new.iter().filter(|byte| **byte == b'/').count();
+        if entry.kind == EntryKind::Dir {
+            dirs += 1;
+            self.held += entry.xattrs.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
+        }
+        self.held += new.len() + dirs * TREE_DIR + TREE_FILE;
+        self.last.clone_from(&entry.path);
+        ensure!(
+            self.held <= MAX_TREE,
+            "the layer's directories, names and their attributes take more than {MAX_TREE} bytes, the limit"
+        );
+        Ok(())
     }
 
     /// Counts an entry that is left out.
@@ -176,7 +202,10 @@ impl<'a> LayerReader<'a> {
             }
             _ => (S_IFREG | entry.mode, String::new()),
         };
-        let xattrs = self.labels.apply(&path.join("/"), mode, entry.xattrs.clone())?;
+        // libostree passes over empty values when it reads a file: with one, the object would not be
+        // what its name says.
+        let xattrs = entry.xattrs.iter().filter(|(_, value)| !value.is_empty()).cloned().collect();
+        let xattrs = self.labels.apply(&path.join("/"), mode, xattrs)?;
         let meta = FileMeta { uid: entry.uid, gid: entry.gid, mode, target, xattrs };
         let slot = self.layer.new_slot();
         let node = if meta.is_link() { Node::Link(slot) } else { Node::File(slot) };

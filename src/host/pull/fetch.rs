@@ -24,6 +24,7 @@ use super::rate::RateLimit;
 use super::resolve::Sink;
 use super::retry::{Verdict, delays, judge};
 use super::source::{Opened, Source};
+use super::space::explain_full;
 use super::staging::{Group, LayerFolder, Staged, Staging};
 use super::stop::{Stop, cancelled, cause, is_secondary};
 use super::tarball::Tarball;
@@ -398,6 +399,7 @@ impl Shared<'_> {
     }
 
     fn explain(&self, error: Error, task: &Task) -> Error {
+        let error = explain_full(self.repo, error);
         if error.chain().any(|cause| cause.is::<Fault>()) {
             return error;
         }

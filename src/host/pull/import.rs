@@ -26,7 +26,7 @@ use super::rate::RateLimit;
 use super::read::ObjectReader;
 use super::relabel::relabel;
 use super::resolve::{Sink, source_of, with_runtime};
-use super::space::SpaceGuard;
+use super::space::{SpaceGuard, explain_full};
 use super::staging::{Group, Staging, repo_dir};
 use super::stop::{Stop, cancelled};
 use super::writer::{LayerWrites, Writers};
@@ -115,10 +115,11 @@ impl Import {
         let repo = ostree::Repo::open_at_dir(rustix::fd::AsFd::as_fd(&self.repo), ".")
             .context("Opening the repo")?;
         self.check_mode(&repo)?;
-        let lock = repo_lock::shared(&self.repo, self.sink.as_ref(), &|| self.cancel.is_cancelled())?;
+        let lock = repo_lock::shared(&self.repo, self.sink.as_ref(), &|| self.cancel.is_cancelled())
+            .map_err(|error| explain_full(&self.repo, error))?;
         let _lock = lock.ok_or_else(cancelled)?;
         let name = image_ref(&self.image.image);
-        let staging = Staging::create(&self.repo)?;
+        let staging = Staging::create(&self.repo).map_err(|error| explain_full(&self.repo, error))?;
         if self.options.access.signed {
             // Before the look whether the repo has it: it may have come under a laxer policy.
             self.options.fetch_from = Some(self.copy_verified(&staging)?);
@@ -145,7 +146,8 @@ impl Import {
             }
             let result = self.import_layers(&repo, &plan, &staging, &writers, count, &stop, &name);
             writers.close();
-            result
+            // Before the staging folder goes and there is room again.
+            result.map_err(|error| explain_full(&self.repo, error))
         })?;
         Ok(PulledImage {
             commit: commit.to_string(),

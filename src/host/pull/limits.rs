@@ -25,6 +25,14 @@ pub(super) const MAX_PATH: u64 = 4096;
 /// A PAX extended header: extended attributes in clear plus a few fields.
 pub(super) const MAX_PAX: u64 = MAX_XATTRS + 64 * 1024;
 
+/// What the tree of a plain layer may take in memory: it is held until the layer's end. A hundred
+/// thousand files in ten thousand directories take 20 MB.
+pub(super) const MAX_TREE: usize = 32 * 1024 * 1024;
+
+/// What a directory takes there beside its name and attributes, and a file.
+pub(super) const TREE_DIR: usize = 1024;
+pub(super) const TREE_FILE: usize = 64;
+
 /// How deep a path may go. libostree walks trees recursively.
 pub(super) const MAX_DEPTH: usize = 128;
 

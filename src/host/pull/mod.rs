@@ -25,6 +25,8 @@ mod derived;
 mod encapsulated;
 mod explain;
 mod fetch;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod import;
 mod kernel;
 mod label;

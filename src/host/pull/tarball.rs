@@ -6,7 +6,7 @@
 
 use std::io::{BufRead, Read};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Error, Result, anyhow, bail, ensure};
 use tar::{EntryType, Header};
 
 use super::limits::{MAX_ENTRIES, MAX_PATH, MAX_PAX, MAX_XATTRS};
@@ -107,6 +107,15 @@ impl<R: BufRead> Tarball<R> {
         let mut data = vec![0; size];
         self.read_exact(&mut data).context("reading a tar entry")?;
         Ok(data)
+    }
+
+    fn read_exact(&mut self, data: &mut [u8]) -> Result<()> {
+        self.input.read_exact(data).map_err(|error| match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => anyhow!("the tar stream ends inside an entry"),
+            _ => Error::new(error).context("reading a tar entry"),
+        })?;
+        self.left -= data.len() as u64;
+        Ok(())
     }
 
     fn set_size(&mut self, size: u64) {

@@ -160,7 +160,7 @@ fn root_every_form_of_an_image_gives_the_tree_back() {
         // Layer 0's ref holds the base commit itself.
         let layer = crate::model::repo_refs::blob_ref(&written.layers[0].digest.parse().unwrap());
         assert_eq!(scene.target.resolve_rev(&layer, false).unwrap().unwrap(), base);
-        assert_eq!(kernel_of(&scene.target, &pulled.commit).unwrap().is_some(), true);
+        assert!(kernel_of(&scene.target, &pulled.commit).unwrap().is_some());
     }
 }
 
@@ -406,6 +406,7 @@ fn root_leftovers_of_killed_runs_are_found_and_removed() {
 }
 
 mod derived;
+mod fuzz;
 mod labels;
 mod legacy;
 mod network;

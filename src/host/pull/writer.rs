@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context as _, Error, Result, anyhow, bail};
 use cap_std_ext::cap_std::fs::Dir;
-use rustix::fs::{AtFlags, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::fs::{AtFlags, Gid, Mode, RenameFlags, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 use sha2::Digest as _;
 
@@ -375,9 +375,16 @@ impl Writers {
             return Ok((checksum, false, 0));
         }
         apply_meta(&file, meta)?;
-        // Replacing is fine: the same object was written by this same writer before.
-        dir.rename("large", dir, staged_name(checksum, Kind::File))?;
-        Ok((checksum, true, total))
+        let name = staged_name(checksum, Kind::File);
+        match rustix::fs::renameat_with(dir.as_fd(), "large", dir.as_fd(), &name, RenameFlags::NOREPLACE) {
+            Ok(()) => Ok((checksum, true, total)),
+            // The layer has the same file twice, and this writer wrote the other one too.
+            Err(Errno::EXIST) => {
+                dir.remove_file("large")?;
+                Ok((checksum, false, 0))
+            }
+            Err(error) => Err(error).context("Naming an object in the staging folder"),
+        }
     }
 }
 

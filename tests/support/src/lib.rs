@@ -4,6 +4,7 @@
 //! * [`image`]: OS images in OCI layouts, honest ones of every format and lying ones.
 //! * [`registry`], [`fake_registry`]: a real registry, and one that misbehaves on order.
 //! * [`sysroot`], [`booted`]: sysroots with a deployment, and "booting" them in a namespace.
+//! * [`machine`]: booting them for real, by systemd in a container.
 //!
 //! Nothing here is mocked: repos are libostree's.
 
@@ -19,6 +20,7 @@ pub mod image;
 pub mod layer;
 pub mod layout;
 pub mod legacy;
+pub mod machine;
 pub mod process;
 pub mod registry;
 pub mod scratch;

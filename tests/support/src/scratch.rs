@@ -10,6 +10,7 @@ use anyhow::Result;
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
+    is_kept: bool,
 }
 
 impl Scratch {
@@ -17,7 +18,12 @@ impl Scratch {
     pub fn new() -> Result<Self> {
         let path = tempfile::Builder::new().prefix("mcd-test-").tempdir()?.keep();
         // Tests look at these through symbolic links' targets: one spelling only.
-        Ok(Self { path: path.canonicalize()? })
+        Ok(Self { path: path.canonicalize()?, is_kept: false })
+    }
+
+    /// A folder that is there already and stays.
+    pub fn kept(path: &Path) -> Result<Self> {
+        Ok(Self { path: path.canonicalize()?, is_kept: true })
     }
 
     /// Where it is.
@@ -33,6 +39,9 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
+        if self.is_kept {
+            return;
+        }
         if std::env::var_os("MCD_TEST_KEEP").is_some() {
             eprintln!("kept: {}", self.path.display());
             return;

@@ -57,10 +57,20 @@ impl Sysroot {
 
     /// The same on a file system of its own of `size` bytes.
     pub fn empty_on_disk_of(size: u64) -> Result<Self> {
+        Self::empty_on(&format!("size={size}"))
+    }
+
+    /// The same on a tmpfs of its own with these mount options (`size=`, `nr_inodes=`).
+    pub fn empty_on(options: &str) -> Result<Self> {
         let scratch = Scratch::new()?;
         fs::create_dir(scratch.join("sysroot"))?;
-        mount_tmpfs(&scratch.join("sysroot"), size)?;
+        mount_tmpfs(&scratch.join("sysroot"), options)?;
         Self::initialise(scratch)
+    }
+
+    /// The same in the folder `name` of `scratch`, where something is mounted perhaps.
+    pub fn empty_at(scratch: Scratch, name: &str) -> Result<Self> {
+        Self::initialise_at(scratch, name)
     }
 
     /// A sysroot with `commit` of `source` deployed with these kernel arguments: a host after its
@@ -71,8 +81,30 @@ impl Sysroot {
         Ok(sysroot)
     }
 
-    fn initialise(scratch: Scratch) -> Result<Self> {
+    /// The sysroot in `folder/sysroot`, made if it is not there. It stays.
+    pub fn kept_in(folder: &Path) -> Result<Self> {
+        let scratch = Scratch::kept(folder)?;
         let path = scratch.join("sysroot");
+        if path.exists() { Ok(Self { path, scratch }) } else { Self::initialise(scratch) }
+    }
+
+    /// A copy in memory, on a file system of its own: what runs in it may remount that, as libostree
+    /// does with `/sysroot`.
+    pub fn copy(&self) -> Result<Self> {
+        let scratch = Scratch::new()?;
+        let path = scratch.join("sysroot");
+        fs::create_dir(&path)?;
+        mount_tmpfs(&path, "size=4g")?;
+        run(Command::new("cp").arg("-a").arg(self.path.join(".")).arg(&path))?;
+        Ok(Self { path, scratch })
+    }
+
+    fn initialise(scratch: Scratch) -> Result<Self> {
+        Self::initialise_at(scratch, "sysroot")
+    }
+
+    fn initialise_at(scratch: Scratch, name: &str) -> Result<Self> {
+        let path = scratch.join(name);
         let sysroot = Self { path, scratch };
         let path = sysroot.path.to_str().context("The scratch folder's name is not UTF-8")?;
         fs::create_dir_all(path)?;
@@ -113,7 +145,7 @@ impl Sysroot {
     /// Gives `/boot` a file system of its own of `size` bytes. Before the first deployment.
     pub fn mount_boot(&self, size: u64) -> Result<()> {
         let boot = self.path.join("boot");
-        mount_tmpfs(&boot, size)?;
+        mount_tmpfs(&boot, &format!("size={size}"))?;
         symlink(".", boot.join("boot"))?;
         Ok(())
     }
@@ -229,9 +261,9 @@ pub fn ostree() -> Command {
     command
 }
 
-fn mount_tmpfs(path: &Path, size: u64) -> Result<()> {
+fn mount_tmpfs(path: &Path, options: &str) -> Result<()> {
     run(Command::new("mount")
-        .args(["-t", "tmpfs", "-o", &format!("size={size},mode=0755"), "tmpfs"])
+        .args(["-t", "tmpfs", "-o", &format!("{options},mode=0755"), "tmpfs"])
         .arg(path))?;
     Ok(())
 }

@@ -189,21 +189,12 @@ fn root_a_dead_proxy_is_replaced() {
     scene.server.set_rules(vec![Rule::first(1, On::BlobOf(last.digest.clone()), stall)]);
     let mut child = scene.start(&host);
     let start = Instant::now();
-    let skopeos = |parent: u32| {
-        let path = format!("/proc/{parent}/task");
-        let tasks = std::fs::read_dir(path).into_iter().flatten().flatten();
-        let children = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
-        let ids: Vec<u32> = children
-            .flat_map(|text| text.split_whitespace().map(|id| id.parse().unwrap()).collect::<Vec<_>>())
-            .collect();
-        ids
-    };
     while scene.finished(&host).len() < 6 {
         assert!(start.elapsed() < Duration::from_secs(120), "{:?}", scene.server.requests());
         std::thread::sleep(Duration::from_millis(50));
     }
     std::thread::sleep(Duration::from_millis(500));
-    let found = skopeos(child.id());
+    let found = super::memory::children(child.id());
     assert!(!found.is_empty(), "no proxy runs");
     for id in found {
         let pid = rustix::process::Pid::from_raw(id as i32).unwrap();

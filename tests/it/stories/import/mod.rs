@@ -1,8 +1,15 @@
 //! The importer by its promises: whole at every cut, bounded, and readable by others.
 
+// Seeds and measured numbers, for whoever looks at a run.
+#![allow(clippy::print_stdout)]
+
+mod full_disk;
+mod hostile;
 mod killed;
+mod memory;
 mod oracle;
 mod order;
+mod random;
 
 use std::process::Command;
 
