@@ -8,7 +8,7 @@ use cap_std_ext::cap_std::fs::Dir;
 use sha2::{Digest as _, Sha256};
 
 use super::decode::{Compressed, Piece, Unpacked};
-use super::derived::{LayerReader, MetadataWriter, object_set_commit};
+use super::derived::{LayerReader, Legacy, MetadataWriter, object_set_commit};
 use super::encapsulated::ObjectLayer;
 use super::label::Labels;
 use super::place::Base;
@@ -67,7 +67,8 @@ fn read(
     let mut tar = Tarball::new(Unpacked::new(Compressed::new(receiver, layer.size, stop), layer.media)?);
     let mut out = MetadataWriter::new(writers, writes);
     if layer.kind == LayerKind::Derived {
-        let (tree, mut labels) = LayerReader::new(writers, writes, Labels::none(), base).read(&mut tar)?;
+        let (tree, mut labels) =
+            LayerReader::new(writers, writes, Labels::none(), base, Legacy::Maybe).read(&mut tar)?;
         tar.into_inner().finish(layer)?;
         tree.commit(&writes.finish()?, &mut labels, &mut out)?;
     } else {
