@@ -460,18 +460,16 @@ impl Import {
         }
         for path in BUILD_REMAINS {
             if let Some(file) = merge.file(path)?
-                && is_empty_file(reader, file)?
+                && reader.is_empty_file(file)?
             {
                 merge.remove_file(path)?;
             }
         }
-        if base_root.is_none() {
-            if merge.kernel()?.is_none() {
-                return Err(Fault::refused(format!("image {} cannot be booted", self.image))
-                    .why("it carries no kernel: there is no usr/lib/modules/VERSION/vmlinuz in it")
-                    .next("name an OS image; an application's container image is none")
-                    .into());
-            }
+        if base_root.is_none() && merge.kernel()?.is_none() {
+            return Err(Fault::refused(format!("image {} cannot be booted", self.image))
+                .why("it carries no kernel: there is no usr/lib/modules/VERSION/vmlinuz in it")
+                .next("name an OS image; an application's container image is none")
+                .into());
         }
         // Reads objects in the repo: so before anything is added that is not there yet.
         let mut labels = relabel(&mut merge, base_root, reader, staging, writes, out, stop)?;
@@ -564,12 +562,6 @@ fn known_roots(repo: &ostree::Repo, reader: &ObjectReader) -> Result<Vec<Checksu
     }
     roots.truncate(3);
     Ok(roots)
-}
-
-fn is_empty_file(reader: &ObjectReader, file: Checksum) -> Result<bool> {
-    let stat = reader.stat_file(file)?;
-    Ok(stat.st_size == 0
-        && rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::RegularFile)
 }
 
 /// What a plain image lacks to be an OSTree root: mount points, and the link to OSTree's folder.

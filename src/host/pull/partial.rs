@@ -38,9 +38,14 @@ pub(super) fn note(repo: &Dir, layer: &Digest, base: &BaseCommit, content: &[Che
         detached: base.detached.as_ref().map(hex::encode),
         content: content.iter().map(ToString::to_string).collect(),
     };
-    repo.create_dir_all(FOLDER)?;
-    repo.atomic_write(path(layer), serde_json::to_vec(&record)?)
-        .context("Noting that the image's first layer is in the repo")
+    let write = || -> Result<()> {
+        repo.create_dir_all(FOLDER)?;
+        let new = format!("{}.new", path(layer));
+        repo.write(&new, serde_json::to_vec(&record)?)?;
+        Ok(repo.rename(&new, repo, path(layer))?)
+    };
+    // Not synced: one that a power cut shortens is no JSON and is not believed.
+    write().context("Noting that the image's first layer is in the repo")
 }
 
 /// The base commit of a first layer all of whose objects are in the repo.

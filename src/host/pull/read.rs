@@ -61,4 +61,11 @@ impl ObjectReader {
         rustix::fs::statat(self.objects.as_fd(), path.as_str(), flags)
             .with_context(|| format!("Looking at object {path}"))
     }
+
+    /// Whether a content object is a regular file without content.
+    pub(super) fn is_empty_file(&self, file: Checksum) -> Result<bool> {
+        let stat = self.stat_file(file)?;
+        let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
+        Ok(stat.st_size == 0 && kind == rustix::fs::FileType::RegularFile)
+    }
 }
