@@ -16,6 +16,8 @@ pub mod host;
 #[cfg(feature = "ostree")]
 pub mod interrupt;
 pub mod logging;
+#[cfg(feature = "ostree")]
+pub mod memory;
 pub mod model;
 pub mod options;
 #[cfg(feature = "ostree")]

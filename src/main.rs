@@ -8,6 +8,8 @@ use mcd::ui::Printer;
 use mcd::{commands, logging};
 
 fn main() -> ExitCode {
+    #[cfg(feature = "ostree")]
+    mcd::memory::bound();
     let invocation = match parse(std::env::args_os()) {
         Ok(invocation) => invocation,
         Err(stop) => return refuse(stop).into(),
