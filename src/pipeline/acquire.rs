@@ -30,7 +30,7 @@ pub struct PullSettings {
     pub rate_limit: Option<u64>,
 }
 
-/// What [`pull`] did.
+/// What [`pull()`] did.
 #[derive(Debug, Clone)]
 pub enum Pulled {
     /// The repo had the image.

@@ -1,6 +1,6 @@
 //! The one way to change a host: observe ▸ plan ▸ preflight ▸ prepare ▸ commit ▸ (reboot).
 //!
-//! An entry point builds a [`Desired`] and calls [`pivot`]; nothing else deploys. *Prepare* ends
+//! An entry point builds a [`crate::plan::Desired`] and calls [`pivot`]; nothing else deploys. *Prepare* ends
 //! with a commit in the repo, a ref that keeps it and an intent on disk; *commit* switches. The
 //! network is used before the host lock is taken, never while it is held.
 

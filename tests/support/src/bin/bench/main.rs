@@ -1,4 +1,5 @@
 //! `bench`: what `make bench` measures with, and what makes its report.
+#![allow(clippy::disallowed_methods)]
 
 mod chart;
 mod measure;
