@@ -20,7 +20,8 @@ use super::objects::{Checksum, Commit, DirMeta, FileMeta, Kind, S_IFLNK};
 use super::partial;
 use super::place::Base;
 use super::present::{
-    CONFIG, MANIFEST, MANIFEST_DIGEST, PlannedLayer, Presence, PullPlan, VERSION, image_in_repo, images, plan,
+    CONFIG, MANIFEST, MANIFEST_DIGEST, PlannedLayer, Presence, PullPlan, VERSION, image_in_repo, images,
+    plan, resolve_ref,
 };
 use super::rate::RateLimit;
 use super::read::ObjectReader;
@@ -201,7 +202,7 @@ impl Import {
         }
         found.asked_digest.clone_from(&self.resolved.asked_digest);
         found.stats.reused_bytes = self.resolved.facts.compressed_size();
-        if repo.resolve_rev(name, true)?.as_deref() != Some(found.commit.as_str()) {
+        if resolve_ref(repo, name).as_deref() != Some(found.commit.as_str()) {
             let commit = Checksum::parse(&found.commit)
                 .ok_or_else(|| anyhow!("'{}' is not a commit", found.commit))?;
             staging.publish(&Group { objects: Vec::new(), refs: vec![(name.to_owned(), commit)] })?;
@@ -555,7 +556,8 @@ fn put_base(commit: &BaseCommit, out: &mut MetadataWriter<'_>) -> Result<()> {
 fn known_roots(repo: &ostree::Repo, reader: &ObjectReader) -> Result<Vec<Checksum>> {
     let mut roots = Vec::new();
     for commit in images(repo)?.values().filter_map(|commit| Checksum::parse(commit)) {
-        let tree = reader.commit(commit)?.tree;
+        // An image that a damaged repo lost is no root: this import may be what brings it back.
+        let Ok(Commit { tree, .. }) = reader.commit(commit) else { continue };
         if !roots.contains(&tree) {
             roots.push(tree);
         }

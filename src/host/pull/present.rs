@@ -45,8 +45,10 @@ pub fn image_in_repo(repo: &ostree::Repo, digest: &Digest) -> Result<Option<Pull
 #[context("Looking for image {image} in the repo")]
 pub fn image_by_reference(repo: &ostree::Repo, image: &OsImage) -> Result<Option<PulledImage>> {
     let digest = image.image.digest.as_ref();
-    if let Some(commit) = repo.resolve_rev(&image_ref(&image.image), true)? {
-        return Ok(pulled_image(repo, &commit)?.map(|found| PulledImage {
+    if let Some(commit) = resolve_ref(repo, &image_ref(&image.image))
+        && let Some(found) = pulled_image(repo, &commit)?
+    {
+        return Ok(Some(PulledImage {
             // The name holds the digest of an index, then.
             asked_digest: digest.filter(|digest| **digest != found.digest).cloned(),
             ..found
@@ -58,15 +60,28 @@ pub fn image_by_reference(repo: &ostree::Repo, image: &OsImage) -> Result<Option
 /// The refs of images and their commits, in the order of their names.
 pub(super) fn images(repo: &ostree::Repo) -> Result<BTreeMap<String, String>> {
     let prefix = IMAGE_PREFIX.trim_end_matches('/');
-    let refs = repo.list_refs_ext(Some(prefix), ostree::RepoListRefsExtFlags::empty(), Cancellable::NONE)?;
+    let flags = ostree::RepoListRefsExtFlags::empty();
+    let refs = repo.list_refs_ext(Some(prefix), flags, Cancellable::NONE)?;
     Ok(refs.into_iter().collect())
 }
 
-/// What an image commit says about itself; nothing if it is none.
+/// The commit that a ref names; nothing where there is no such ref, or one that a power cut left empty:
+/// the next import writes it anew.
+pub(super) fn resolve_ref(repo: &ostree::Repo, name: &str) -> Option<String> {
+    repo.resolve_rev(name, true).ok().flatten().map(|commit| commit.to_string())
+}
+
+/// Whether the repo has the commit that a ref names, readable. What a damaged repo lost counts as not
+/// there, so that it is fetched again.
+fn has_commit(reader: &ObjectReader, commit: &str) -> bool {
+    Checksum::parse(commit).is_some_and(|checksum| reader.commit(checksum).is_ok())
+}
+
+/// What an image commit says about itself; nothing if it is none, or lost.
 fn pulled_image(repo: &ostree::Repo, commit: &str) -> Result<Option<PulledImage>> {
     let Some(checksum) = Checksum::parse(commit) else { return Ok(None) };
     let reader = reader(repo)?;
-    let object = reader.commit(checksum)?;
+    let Ok(object) = reader.commit(checksum) else { return Ok(None) };
     Ok(object.strings.get(MANIFEST_DIGEST).and_then(|text| text.parse().ok()).map(|digest| PulledImage {
         commit: commit.to_owned(),
         digest,
@@ -151,6 +166,7 @@ impl PullPlan {
 #[context("Looking for the image's layers in the repo")]
 pub fn plan(repo: &ostree::Repo, resolved: &Resolved) -> Result<PullPlan> {
     let image_present = image_in_repo(repo, &resolved.digest)?.is_some();
+    let objects = reader(repo)?;
     let mut layers: Vec<PlannedLayer> = Vec::new();
     let mut contents = None;
     let is_partial = |layer: &Digest| -> Result<bool> {
@@ -165,9 +181,10 @@ pub fn plan(repo: &ostree::Repo, resolved: &Resolved) -> Result<PullPlan> {
             layers.push(PlannedLayer { layer: layer.clone(), presence: Presence::Missing, commit: None });
             continue;
         }
-        let commit = repo.resolve_rev(&blob_ref(&layer.digest), true)?;
+        let commit = resolve_ref(repo, &blob_ref(&layer.digest));
+        let commit = commit.filter(|commit| has_commit(&objects, commit));
         let (presence, commit) = match commit {
-            Some(commit) => (Presence::Present, Some(commit.to_string())),
+            Some(commit) => (Presence::Present, Some(commit)),
             None if layer.kind == LayerKind::Commit && is_partial(&layer.digest)? => {
                 (Presence::Present, None)
             }
@@ -202,10 +219,13 @@ fn layers_by_content(repo: &ostree::Repo) -> Result<BTreeMap<(Digest, u8), Strin
     let mut known = BTreeMap::new();
     for commit in images(repo)?.values() {
         let Some(checksum) = Checksum::parse(commit) else { continue };
-        let Some(facts) = image_facts(&reader.commit(checksum)?) else { continue };
+        let Ok(object) = reader.commit(checksum) else { continue };
+        let Some(facts) = image_facts(&object) else { continue };
         for layer in facts.layers {
-            if let Some(commit) = repo.resolve_rev(&blob_ref(&layer.digest), true)? {
-                known.insert((layer.diff_id.clone(), kind_key(&layer)), commit.to_string());
+            if let Some(commit) = resolve_ref(repo, &blob_ref(&layer.digest))
+                && has_commit(&reader, &commit)
+            {
+                known.insert((layer.diff_id.clone(), kind_key(&layer)), commit);
             }
         }
     }

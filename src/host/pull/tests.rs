@@ -202,6 +202,35 @@ fn root_an_update_fetches_only_new_layers_and_a_known_digest_nothing() {
 }
 
 #[test]
+fn root_what_a_damaged_repo_lost_is_fetched_again() {
+    let scene = Scene::new();
+    let image = scene.write(scene.v1(), "v1");
+    let (pulled, _) = scene.pull(&image.reference()).unwrap();
+    let repo = staging::repo_dir(&scene.target).unwrap();
+    let lose = |commit: &str| {
+        repo.remove_file(format!("objects/{}/{}.commit", &commit[..2], &commit[2..])).unwrap();
+    };
+    lose(&pulled.commit);
+    let reference: OsImage = image.reference().parse().unwrap();
+    assert!(image_by_reference(&scene.target, &reference).unwrap().is_none());
+    let (again, _) = scene.pull(&image.reference()).unwrap();
+    assert_eq!(again.commit, pulled.commit);
+
+    let refs = "refs/heads/ostree/container/blob";
+    let layer = repo.read_dir(refs).unwrap().next().unwrap().unwrap().file_name();
+    let commit = repo.read_to_string(format!("{refs}/{}", layer.to_str().unwrap())).unwrap();
+    lose(commit.trim());
+    lose(&pulled.commit);
+    let (again, seen) = scene.pull(&image.reference()).unwrap();
+    assert_eq!((&again.commit, seen.started()), (&pulled.commit, 1));
+
+    // A power cut can leave a ref empty.
+    let name = crate::model::repo_refs::image_ref(&reference.image);
+    repo.write(format!("refs/heads/{name}"), "").unwrap();
+    assert_eq!(scene.pull(&image.reference()).unwrap().0.commit, pulled.commit);
+}
+
+#[test]
 fn root_the_same_content_in_another_compression_is_not_fetched() {
     let scene = Scene::new();
     let gzip = scene.write(scene.v1().chunks(3), "gzip");
