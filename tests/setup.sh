@@ -7,8 +7,8 @@ build=(gcc libc6-dev pkg-config libostree-dev)
 # What mcd itself starts or reads: skopeo, bubblewrap (libostree runs it at a deployment), a policy.json.
 run=(ostree skopeo bubblewrap golang-github-containers-common e2fsprogs util-linux)
 demo=(docker-registry mmdebstrap)
-bench=(libzstd-dev jq curl)
-test=(libzstd-dev strace systemd-container rpm gnupg jq procps perl-base)
+bench=(libzstd-dev libssl-dev jq curl)
+test=(libzstd-dev libssl-dev strace systemd-container rpm gnupg jq procps perl-base)
 check=(shellcheck systemd rpm)
 
 case "${1:-}" in

@@ -244,20 +244,22 @@ pub fn short_name(name: &DeploymentName) -> String {
     format!("{}.{}", name.checksum.get(..12).unwrap_or(&name.checksum), name.serial)
 }
 
-/// A number of bytes for people: at most one decimal, powers of 1000.
+/// A number of bytes for people, in the unit that leaves one to four digits before the point: `0 B`,
+/// `1.5 MiB`.
 #[derive(Debug, Clone, Copy)]
 pub struct Bytes(pub u64);
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [&str; 5] = ["kB", "MB", "GB", "TB", "PB"];
-        if self.0 < 1000 {
+        const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+        if self.0 < 1024 {
             return write!(f, "{} B", self.0);
         }
-        let mut value = self.0 as f64 / 1000.0;
+        let mut value = self.0 as f64 / 1024.0;
         let mut unit = 0;
-        while value >= 999.95 && unit + 1 < UNITS.len() {
-            value /= 1000.0;
+        // 1023.95 would be shown as 1024.0: that is one of the next unit.
+        while value >= 1023.95 && unit + 1 < UNITS.len() {
+            value /= 1024.0;
             unit += 1;
         }
         write!(f, "{value:.1} {}", UNITS[unit])

@@ -218,7 +218,7 @@ mod tests {
         let pair = KernelPair { bytes: 300_000_000, in_boot: false };
         let failed: Vec<_> = before_commit(pair, tree, ROOMY).into_iter().filter(Check::is_failed).collect();
         assert_eq!(failed.len(), 1);
-        assert_eq!(failed[0].to_string(), "space for its kernel in /boot: needs 300.0 MB, has 200.0 MB");
+        assert_eq!(failed[0].to_string(), "space for its kernel in /boot: needs 286.1 MiB, has 190.7 MiB");
         let there = KernelPair { in_boot: true, ..pair };
         assert!(!before_commit(there, tree, ROOMY).iter().any(Check::is_failed));
     }

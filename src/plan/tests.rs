@@ -157,7 +157,7 @@ fn a_host_without_deployment_has_nothing_to_compare_with() {
 #[test]
 fn bytes_are_for_people() {
     for (bytes, text) in
-        [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (999_960, "1.0 MB"), (u64::MAX, "18446.7 PB")]
+        [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1_048_540, "1.0 MiB"), (u64::MAX, "16384.0 PiB")]
     {
         assert_eq!(Bytes(bytes).to_string(), text);
     }

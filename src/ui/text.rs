@@ -1,16 +1,10 @@
 //! Sizes, times and foreign text, as people read them.
 
-/// Bytes in the unit that leaves one to three digits before the point: `0 B`, `1.5 MiB`.
+use crate::plan::Bytes;
+
+/// Bytes for people.
 pub fn size(bytes: u64) -> String {
-    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
-    let mut unit = 0;
-    let mut value = bytes as f64;
-    // 1023.95 would be shown as 1024.0: that is one of the next unit.
-    while value >= 1023.95 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+    Bytes(bytes).to_string()
 }
 
 /// Seconds since the epoch as `2026-11-30 22:49 UTC`: hosts of a fleet are compared, so no local

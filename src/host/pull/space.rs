@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::AsFd;
 
 use crate::error::Fault;
+use crate::plan::Bytes;
 
 /// How much is written between two looks at the file system.
 const LOOK_EVERY: u64 = 8 * 1024 * 1024;
@@ -30,7 +31,7 @@ pub(super) fn explain_full(repo: &Dir, error: Error) -> Error {
         let bytes = stat.f_bavail * stat.f_frsize;
         // Btrfs and its like have no fixed number of inodes, and say 0 of 0.
         let inodes = if stat.f_files == 0 { String::new() } else { format!(" and {} inodes", stat.f_favail) };
-        format!("{} kB{inodes} are free", bytes / 1000)
+        format!("{}{inodes} are free", Bytes(bytes))
     });
     Fault::refused("the file system with the OSTree repo is full")
         .why(format!("{}: {error:#}", free.unwrap_or_else(|_| "no room is left".to_owned())))
@@ -70,12 +71,11 @@ impl SpaceGuard {
         if free >= self.keep {
             return Ok(());
         }
-        let mb = |bytes: u64| bytes / 1_000_000;
         Err(Fault::refused("the import stopped before the disk was full")
             .why(format!(
-                "{} MB are free where the repo is, and its min-free-space setting keeps {} MB for others",
-                mb(free),
-                mb(self.keep)
+                "{} are free where the repo is, and its min-free-space setting keeps {} for others",
+                Bytes(free),
+                Bytes(self.keep)
             ))
             .next("free some space (`mcd cleanup` drops what no deployment needs) and run the same command again: finished layers are kept")
             .into())

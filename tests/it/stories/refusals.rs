@@ -65,7 +65,7 @@ fn root_a_manifest_that_claims_more_than_the_disk_is_refused_with_both_numbers()
     let host = Host::new();
     let image = host.write(host.image_of(&Tree::v2()).lie(1, Lie::WrongSize(900_000_000_000_000)), "huge");
     let before = (host.switchable(), host.sysroot.refs().unwrap());
-    host.mcd(&["pivot", &image.reference()]).fails(3, &["estimate", "TB", "has"]);
+    host.mcd(&["pivot", &image.reference()]).fails(3, &["estimate", "PiB", "has"]);
     assert_eq!((host.switchable(), host.sysroot.refs().unwrap()), before);
 }
 
@@ -79,7 +79,7 @@ fn root_a_full_boot_is_refused_with_both_numbers() {
     let folder = format!("usr/lib/modules/{KERNEL}");
     let tree = Tree::v3().with(Entry::file(format!("{folder}/initramfs.img"), noise(5, 6_000_000)));
     let image = host.write(host.image_of(&tree), "v3");
-    host.mcd(&["pivot", &image.reference()]).fails(3, &["/boot", "6.0 MB"]);
+    host.mcd(&["pivot", &image.reference()]).fails(3, &["/boot", "5.7 MiB"]);
     assert_eq!(host.switchable(), before);
     // The same kernel needs no place: a full /boot is no reason to refuse.
     host.sysroot.fill("boot", 200_000).unwrap();
