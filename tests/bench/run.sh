@@ -140,7 +140,7 @@ fi
 
 [ -z "$only" ] || exit 0
 about() { sed -n "s/^$1 //p" "$images/about"; }
-layers() { about "$1" | awk '{ printf "%s layers, %s MB, the largest %s MB", $1, $2, $3 }'; }
+layers() { about "$1" | awk '{ printf "%s, %s MB", $1 == 1 ? "one layer" : $1 " layers, the largest of " $3 " MB", $2 }'; }
 new() { about "$1-new" | awk '{ printf "%s layers, %s MB", $1, $2 }'; }
 cat >"$work/facts" <<EOM
 Measured on $(date -u +%F), $rounds rounds, turn by turn; each figure is the median, the range in brackets.
