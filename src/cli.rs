@@ -185,7 +185,7 @@ pub struct PivotArgs {
         value_name = "ID",
         num_args = 0..=1,
         require_equals = true,
-        conflicts_with_all = ["image", "karg_append", "karg_delete", "karg_replace"]
+        conflicts_with_all = ["image", "dry_run", "karg_append", "karg_delete", "karg_replace"]
     )]
     pub resume: Option<Option<String>>,
     /// Exit with 77 when there is nothing to do

@@ -11,7 +11,7 @@ use clap::Parser as _;
 use crate::cli::{self, Cli, OldDaemon, OldDaemonVerb, OldPivot, Verb};
 use crate::error::{ExitKind, Fault};
 use crate::model::image_ref::OsImage;
-use crate::model::kargs::{KargEdit, KernelArguments};
+use crate::model::kargs::KargEdit;
 use crate::model::status::{DeploymentName, DeploymentStatus, HostStatus};
 
 /// A whole command line.
@@ -241,6 +241,9 @@ fn ours(cli: Cli) -> Result<Invocation, Fault> {
             after_boot: args.after_boot,
         }),
         Verb::History(args) => {
+            if args.limit == Some(0) {
+                return Err(Fault::usage("--limit 0: nothing would be shown").next("give a number from 1"));
+            }
             Request::History(HistoryOptions { target: target(args.target, true), limit: args.limit })
         }
         Verb::Generate(args) => Request::Generate(match args.what {
@@ -378,18 +381,17 @@ fn fetch(args: cli::FetchArgs, background: bool) -> Result<FetchOptions, Fault> 
     })
 }
 
-/// What can be judged without knowing the present arguments is judged here: a replacement cannot.
+/// What can be judged without knowing the present arguments is judged here, before anything is fetched.
 fn kargs(args: cli::KargArgs) -> Result<Vec<KargEdit>, Fault> {
     let deletes = args.karg_delete.into_iter().map(KargEdit::Delete);
-    let appends: Vec<KargEdit> = args.karg_append.into_iter().map(KargEdit::Append).collect();
-    let mut edits: Vec<KargEdit> = deletes.collect();
-    for some in [&edits, &appends] {
-        KernelArguments::default().apply(some).map_err(|invalid| {
+    let replaces = args.karg_replace.into_iter().map(KargEdit::Replace);
+    let appends = args.karg_append.into_iter().map(KargEdit::Append);
+    let edits: Vec<KargEdit> = deletes.chain(replaces).chain(appends).collect();
+    for edit in &edits {
+        edit.check().map_err(|invalid| {
             Fault::usage(format!("kernel argument '{}' is malformed", invalid.text)).why(invalid.reason)
         })?;
     }
-    edits.extend(args.karg_replace.into_iter().map(KargEdit::Replace));
-    edits.extend(appends);
     Ok(edits)
 }
 

@@ -52,19 +52,25 @@ impl Printer {
         self.json
     }
 
-    /// Data on stdout: `text` as it is, or with `--json` the value.
-    pub fn show(&self, value: &impl Serialize, text: impl FnOnce() -> String) {
-        if self.json { json_line(value) } else { data(&text()) }
+    /// Data on stdout: `text` as it is, or with `--json` the value. It is all that the verb is for, so
+    /// a full disk behind stdout fails it: an empty document must not pass for an answer.
+    fn show(&self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<(), Fault> {
+        let text = if self.json { line_of(value) } else { text() };
+        write_data(&text).map_err(|error| {
+            Fault::failed("the answer cannot be written to stdout")
+                .why(error.to_string())
+                .next("make room where stdout leads to, and ask again")
+        })
     }
 
     /// The host, as `mcd status` shows it.
-    pub fn status(&self, host: &HostStatus) {
-        self.show(host, || status::render(host));
+    pub fn status(&self, host: &HostStatus) -> Result<(), Fault> {
+        self.show(host, || status::render(host))
     }
 
     /// The history, oldest first.
-    pub fn history(&self, entries: &[HistoryEntry]) {
-        self.show(&entries, || history::render(entries));
+    pub fn history(&self, entries: &[HistoryEntry]) -> Result<(), Fault> {
+        self.show(&entries, || history::render(entries))
     }
 
     /// A line of plain data on stdout, whatever the mode.
@@ -103,13 +109,19 @@ impl Printer {
     }
 }
 
-/// Writes to stdout. A reader that went away (`mcd status | head -1`) has what it wanted; a full
-/// disk behind stdout is said on stderr, and changes nothing about what was done to the host.
-fn data(text: &str) {
+/// Writes to stdout. A reader that went away (`mcd status | head -1`) has what it wanted.
+fn write_data(text: &str) -> io::Result<()> {
     let mut stdout = anstream::stdout().lock();
-    if let Err(error) = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
-        && error.kind() != io::ErrorKind::BrokenPipe
-    {
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Writes to stdout what a change has to tell. A full disk behind it is said on stderr, and changes
+/// nothing about what was done to the host.
+fn data(text: &str) {
+    if let Err(error) = write_data(text) {
         people(&format!("warning: writing to stdout: {error}\n"));
     }
 }
@@ -122,6 +134,10 @@ fn people(text: &str) {
 
 /// One line of JSON on stdout.
 fn json_line(value: &impl Serialize) {
+    data(&line_of(value));
+}
+
+fn line_of(value: &impl Serialize) -> String {
     let line = serde_json::to_string(value).expect("our own types have text keys and no failing serializer");
-    data(&format!("{line}\n"));
+    format!("{line}\n")
 }

@@ -50,15 +50,20 @@ struct CancelOutcome {
 pub(super) fn cancel(target: Target, printer: &Printer) -> Result<Ended> {
     let host = open::host(&target)?;
     let progress = printer.progress("cancel");
-    let Cancelled { intent, staged } =
+    let Cancelled { intent, staged, damaged, unrecorded } =
         host.lock(open::wait(&target, progress.as_ref()))?.cancel(&open::who("cancel"))?;
+    if let Some(why) = unrecorded {
+        let message = format!("it is dropped, but the history does not tell of it: {why}");
+        progress.event(Event::Warning { message });
+    }
     let text = match (&intent, &staged) {
+        (None, None) if damaged => "dropped the record of a change, which could not be read\n".to_owned(),
         (None, None) => "nothing is prepared or staged\n".to_owned(),
         (Some(intent), None) => format!("dropped the prepared change {}\n", intent.id),
         (_, Some(staged)) => format!("dropped the staged deployment {}\n", short_name(staged)),
     };
     let outcome = CancelOutcome {
-        outcome: if intent.is_none() && staged.is_none() { "nothing-to-do" } else { "cancelled" },
+        outcome: if intent.is_none() && staged.is_none() && !damaged { "nothing-to-do" } else { "cancelled" },
         id: intent.map(|intent| intent.id),
         staged: staged.map(|name| name.to_string()),
     };

@@ -52,9 +52,15 @@ pub(super) fn run(options: RollbackOptions, printer: &Printer) -> Result<Ended> 
     let who = open::who("rollback");
     let done = locked.roll_back(&RollBack { to: Some(&to), who: &who, why: None })?;
     drop(locked);
-    logging::committed("an older deployment", &done.to, true);
+    if done.is_change() {
+        logging::committed("an older deployment", &done.to, true);
+    }
+    if let Some(why) = &done.unrecorded {
+        let message = format!("the next boot is switched, but the history does not tell of it: {why}");
+        progress.event(Event::Warning { message });
+    }
     let outcome = Outcome {
-        outcome: "rolled-back",
+        outcome: if done.is_change() { "rolled-back" } else { "nothing-to-do" },
         to: done.to.clone(),
         reverted_files: losses,
         needs_reboot: done.needs_reboot,
@@ -75,6 +81,9 @@ fn warn_of(losses: &[Utf8PathBuf], sink: &dyn EventSink) {
 }
 
 fn describe(done: &RolledBack) -> String {
+    if !done.is_change() {
+        return format!("nothing to do: the next boot starts {} already\n", short_name(&done.to));
+    }
     let dropped = if done.dropped_staged { "the staged deployment is dropped; " } else { "" };
     let rest = if done.needs_reboot { ", after a reboot" } else { "" };
     format!(

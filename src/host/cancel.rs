@@ -18,13 +18,18 @@ pub struct Cancelled {
     pub intent: Option<Intent>,
     /// The deployment that was staged.
     pub staged: Option<DeploymentName>,
+    /// A record of a change was there that nobody can read.
+    pub damaged: bool,
+    /// Why the history does not tell of it.
+    pub unrecorded: Option<String>,
 }
 
 impl HostLocked<'_> {
     /// Drops what is prepared or staged, whoever staged it.
     pub fn cancel(&self, who: &str) -> Result<Cancelled> {
         let status = self.status()?;
-        refuse_switched(self.host().intent()?.as_ref(), &status)?;
+        let damaged = self.host().intent().is_err();
+        refuse_switched(self.host().readable_intent().as_ref(), &status)?;
         let staged = status.deployments.iter().find(|one| one.staged);
         // The record first: what is staged dies with the power, and must not come back then.
         let intent = self.clear_intent()?;
@@ -46,8 +51,14 @@ impl HostLocked<'_> {
             }),
             (None, None) => None,
         };
-        told.map_or(Ok(()), |entry| self.append_history(entry))?;
-        Ok(Cancelled { intent, staged: staged.map(|one| one.name.clone()) })
+        // It is dropped: a full /var does not turn that into a failure.
+        let told = told.map_or(Ok(()), |entry| self.append_history(entry));
+        Ok(Cancelled {
+            intent,
+            staged: staged.map(|one| one.name.clone()),
+            damaged,
+            unrecorded: told.err().map(|error| format!("{error:#}")),
+        })
     }
 
     /// Makes what runs the next boot again, dropping what would have booted.

@@ -24,6 +24,12 @@ impl Host {
         Ok(Some(Intent::parse(&content)?))
     }
 
+    /// The change that is under way, or none where its record is damaged. For those who are about to
+    /// replace or remove it: a broken file must not be what keeps a person from going back.
+    pub(super) fn readable_intent(&self) -> Option<Intent> {
+        self.intent().unwrap_or_default()
+    }
+
     /// What was done.
     pub fn history(&self) -> Result<History> {
         let Some(folder) = self.records()? else { return Ok(History::default()) };
@@ -55,7 +61,7 @@ impl HostLocked<'_> {
     /// at once is one entry, not two.
     #[context("Recording the prepared change {}", intent.id)]
     pub fn prepare(&self, intent: &Intent) -> Result<()> {
-        let before = self.host().intent()?;
+        let before = self.host().readable_intent();
         // The ref first: a record must never name a commit that nothing keeps.
         self.set_keep_ref(&intent.id, &intent.commit)?;
         self.write_intent(intent)?;
@@ -72,10 +78,11 @@ impl HostLocked<'_> {
         durable::replace(&self.make_records()?, INTENT, &intent.to_bytes())
     }
 
-    /// Nothing is under way any more. The commit is not kept for it any longer.
+    /// Nothing is under way any more. The commit is not kept for it any longer. A damaged record goes,
+    /// too; what it kept is left to the cleanup.
     #[context("Clearing the intent")]
     pub fn clear_intent(&self) -> Result<Option<Intent>> {
-        let intent = self.host().intent()?;
+        let intent = self.host().readable_intent();
         if let Some(folder) = self.host().records()? {
             durable::remove(&folder, INTENT)?;
         }

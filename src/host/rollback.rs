@@ -41,6 +41,15 @@ pub struct RolledBack {
     pub dropped_staged: bool,
     /// Whether it takes a reboot for `to` to run.
     pub needs_reboot: bool,
+    /// Why the history does not tell of it.
+    pub unrecorded: Option<String>,
+}
+
+impl RolledBack {
+    /// Whether anything had to be done.
+    pub fn is_change(&self) -> bool {
+        self.from != self.to
+    }
 }
 
 /// Where files stand whose older versions lock a machine out: certificates, kubeconfigs, host keys,
@@ -78,27 +87,30 @@ impl HostLocked<'_> {
         let status = self.status()?;
         let target = target(&status, asked.to)?;
         let from = status.next_boot().ok_or_else(|| nothing_to_go_back_to(self.host()))?;
-        let done = RolledBack {
+        let mut done = RolledBack {
             from: from.name.clone(),
             to: target.name.clone(),
             dropped_staged: from.staged,
             needs_reboot: !target.booted && self.host().is_booted(),
+            unrecorded: None,
         };
         if from.index == target.index {
             return Ok(done);
         }
         // Before the switch: a power cut after it must not find an intent that would stage it again.
-        let request = self.host().intent()?.and_then(|intent| intent.request_digest);
+        let request = self.host().readable_intent().and_then(|intent| intent.request_digest);
         self.note_rolled_back(&undone(&status, target), request.as_ref())?;
         self.clear_intent()?;
         self.put_first(target)?;
         let id = from.id.clone().unwrap_or_else(|| from.name.to_string());
-        self.append_history(HistoryEntry {
+        let told = self.append_history(HistoryEntry {
             who: asked.who.to_owned(),
             from: Some(from.name.to_string()),
             why: asked.why.map(str::to_owned),
             ..HistoryEntry::new(id, target.name.to_string(), HistoryOutcome::RolledBack, now())
-        })?;
+        });
+        // It is switched: a full /var does not turn that into a failure.
+        done.unrecorded = told.err().map(|error| format!("{error:#}"));
         Ok(done)
     }
 

@@ -60,7 +60,14 @@ impl Host {
         if let Some(target) = rollback_target(&deployments).map(|target| target.index) {
             deployments[target].rollback = true;
         }
-        let intent = self.intent()?;
+        let intent = match self.intent() {
+            Ok(intent) => intent,
+            // The deployments are there to be seen all the same.
+            Err(error) => {
+                notices.push(format!("{error:#}; `mcd cancel` drops that record"));
+                None
+            }
+        };
         notices.extend(intent.as_ref().and_then(|intent| lost(intent, &deployments)));
         notices.extend(self.finalize_failure());
         Ok(HostStatus {

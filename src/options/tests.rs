@@ -65,6 +65,7 @@ fn what_a_pivot_goes_to() {
         "mcd pivot registry.example/os:1 --resume",
         "mcd pivot --resume --karg-append=quiet",
         "mcd pivot --resume --until prepared",
+        "mcd pivot --resume --dry-run",
         "mcd pivot --until committed",
     ] {
         assert_eq!(usage_error(line).exit_code(), 2, "{line}");
@@ -95,6 +96,14 @@ fn a_malformed_kernel_argument_is_a_usage_error_that_quotes_it() {
         assert_eq!(fault.kind, ExitKind::Usage, "{argument}");
         assert!(fault.what.contains(argument), "{}", fault.what);
     }
+    for edit in ["--karg-replace=ostree=/x", "--karg-replace==x", "--karg-delete=ostree"] {
+        assert_eq!(fault(&format!("mcd pivot registry.example/os:1 {edit}")).kind, ExitKind::Usage, "{edit}");
+    }
+}
+
+#[test]
+fn a_history_of_nothing_is_a_usage_error() {
+    assert_eq!(fault("mcd history -n 0").kind, ExitKind::Usage);
 }
 
 #[test]

@@ -232,7 +232,7 @@ fn carry_out(
     let present = locked.status()?;
     if present.next_boot().map(|next| &next.name) != Some(&deploy.base) {
         return Err(Fault::failed("the host changed while the image was fetched")
-            .why("another tool made or dropped a deployment")
+            .why("another run of mcd, or another tool, made or dropped a deployment")
             .next("run the same command again: nothing is fetched twice")
             .into());
     }
@@ -289,12 +289,15 @@ fn commit(session: &Session, locked: &HostLocked<'_>, mut intent: Intent) -> Res
         }
         Err(error) => {
             intent.state = IntentState::Prepared;
-            locked.write_intent(&intent)?;
-            locked.append_history(history_entry(
-                &intent,
-                HistoryOutcome::Failed,
-                Some(format!("{error:#}")),
-            ))?;
+            let told = Some(format!("{error:#}"));
+            let noted = locked
+                .write_intent(&intent)
+                .and_then(|()| locked.append_history(history_entry(&intent, HistoryOutcome::Failed, told)));
+            // What a person must hear of is why the switch failed, not the records after it.
+            if let Err(error) = noted {
+                let message = format!("the failure cannot be recorded: {error:#}");
+                session.sink.event(Event::Warning { message });
+            }
             Err(error)
         }
     }

@@ -285,6 +285,30 @@ fn root_a_superseded_change_is_told_and_kept_no_more() {
 }
 
 #[test]
+fn root_a_damaged_record_stops_neither_a_look_nor_the_way_back() {
+    let sysroot = installed();
+    let host = open(&sysroot);
+    carry_out(&lock(&host), &intent("one", &commit(&sysroot, &Tree::v2(), "v2")));
+    let records = sysroot.path().join("ostree/deploy/fixture/var/lib/mcd");
+    let damage = || std::fs::write(records.join("intent.json"), [0; 64]).unwrap();
+    damage();
+    let status = host.status().unwrap();
+    assert_eq!((status.deployments.len(), status.prepared), (2, None));
+    assert!(status.notices.iter().any(|it| it.contains("intent.json") && it.contains("mcd cancel")));
+    let dropped = lock(&host).cancel("a test").unwrap();
+    assert!(dropped.damaged && dropped.intent.is_none() && !is_file(&records.join("intent.json")));
+
+    damage();
+    // A history that cannot be written (as on a full disk) does not make the rollback one that failed.
+    std::fs::remove_file(records.join("history.jsonl")).unwrap_or_default();
+    std::fs::create_dir(records.join("history.jsonl")).unwrap();
+    let done = lock(&host).roll_back(&back(None)).unwrap();
+    assert!(done.is_change() && done.unrecorded.is_some() && !is_file(&records.join("intent.json")));
+    assert_eq!(host.status().unwrap().next_boot().map(|next| &next.name), Some(&done.to));
+    assert!(!lock(&host).roll_back(&back(Some(&done.to))).unwrap().is_change());
+}
+
+#[test]
 fn root_the_history_is_bounded() {
     let sysroot = installed();
     let host = open(&sysroot);
