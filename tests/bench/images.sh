@@ -126,6 +126,7 @@ push() { # SOURCE TAG ARGUMENT...
     shift 2
     skopeo copy --quiet --insecure-policy --dest-tls-verify=false "$@" "$source" "docker://$registry_host/os:$tag"
 }
+manifest() { skopeo inspect --raw --tls-verify=false "docker://$registry_host/os:$1"; }
 jobs=()
 for version in v1 v2 v3; do
     contentmeta "$version"
@@ -135,11 +136,12 @@ done
 encapsulate v1 v1-single &
 jobs+=($!)
 for job in "${jobs[@]}"; do wait "$job"; done
-# What is compressed already, skopeo sends as it is.
+# Skopeo sends what is compressed as it is, and takes a blob that the registry has in any compression: by way of a new folder.
 skopeo copy --quiet --insecure-policy --dest-decompress "oci:$work/v1-gzip" "dir:$work/v1-plain"
-push "dir:$work/v1-plain" v1-zstd --dest-compress-format zstd
+skopeo copy --quiet --insecure-policy --dest-compress-format zstd "dir:$work/v1-plain" "oci:$work/v1-zstd"
+push "oci:$work/v1-zstd" v1-zstd --preserve-digests
+manifest v1-zstd | jq -e 'all(.layers[].mediaType; endswith("+zstd"))' >/dev/null || { echo "bench: skopeo made no zstd layers" >&2; exit 1; }
 
-manifest() { skopeo inspect --raw --tls-verify=false "docker://$registry_host/os:$1"; }
 layers() { manifest "$1" | jq -r '.layers[].digest' | sort; }
 files=$(grep -c '^-' "$work/v1.ls")
 bytes=$(awk '/^-/ { sum += $4 } END { printf "%d", sum / 1e6 }' "$work/v1.ls")

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # tests/bench/run.sh MCD BENCH: measures MCD's import and pivot against ostree-ext's, turn by turn, and writes docs/benchmarks.md and .svg.
-# ROUNDS (3) says how often; ONLY=CASES measures these only and writes no document. Needs root and 15 GB where BENCH_DIR (the
+# ROUNDS (3) says how often; ONLY=CASES measures these only and writes no document; BENCH_IMAGES is a folder that images.sh
+# made, for use as it is; RESULTS keeps a copy of the figures. Needs root and 15 GB where BENCH_DIR (the
 # cache folder) is: nothing is deleted between runs, since ext4 makes files slowly for minutes after many were removed.
 set -euo pipefail
 
@@ -11,7 +12,7 @@ rounds=${ROUNDS:-3}
 only=${ONLY:-}
 [ "$(id -u)" -eq 0 ] || { echo "bench: a sysroot keeps owners and modes: run this as root" >&2; exit 1; }
 
-images=$("$here/images.sh")
+images=${BENCH_IMAGES:-$("$here/images.sh")}
 oracle=$("$here/../oracle.sh")
 base=${BENCH_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/mcd/bench}
 work=$(mktemp -d "$base/run.XXXXXX")
@@ -37,6 +38,7 @@ measure() { # CASE WHO COMMAND...
     # What earlier runs left to write is not this one's to wait for.
     sync
     "$bench" measure "$results" "$@" 2>>"$work/log" || { tail -n 20 "$work/log" >&2; exit 1; }
+    [ -z "${RESULTS:-}" ] || cp "$results" "$RESULTS"
     tail -n 1 "$results" >&2
 }
 fresh() { # NAME: a sysroot with a tiny deployment; prints its path
@@ -138,7 +140,7 @@ fi
 
 [ -z "$only" ] || exit 0
 about() { sed -n "s/^$1 //p" "$images/about"; }
-layers() { about "$1" | awk '{ printf "%s layers, %s MB, the largest %s MB", $1, $2, $3 }'; }
+layers() { about "$1" | awk '{ printf "%s, %s MB", $1 == 1 ? "one layer" : $1 " layers, the largest of " $3 " MB", $2 }'; }
 new() { about "$1-new" | awk '{ printf "%s layers, %s MB", $1, $2 }'; }
 cat >"$work/facts" <<EOM
 Measured on $(date -u +%F), $rounds rounds, turn by turn; each figure is the median, the range in brackets.

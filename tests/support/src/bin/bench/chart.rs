@@ -59,12 +59,7 @@ pub fn draw(results: &Results) -> Result<String> {
             && let Some(floor) = results.median("floor-layers", "tar")
         {
             let x = LEFT + scale(floor.wall);
-            writeln!(
-                svg,
-                "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{}\" y2=\"{}\"/>",
-                y - 3.0,
-                y + 2.0 * BAR + 5.0
-            )?;
+            writeln!(svg, "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{}\" y2=\"{}\"/>", y - 3.0, y + BAR + 1.0)?;
         }
     }
     svg += "</svg>\n";

@@ -15,7 +15,7 @@ const END: &str = "<!-- to here -->\n";
 pub fn report(results: &Path, facts: &Path, document: &Path, picture: &Path) -> Result<()> {
     let results = Results::read(results)?;
     let facts = fs::read_to_string(facts)?;
-    let text = format!("{}\n{}\n{}", facts.trim_end(), cases(&results)?, floors(&results)?);
+    let text = format!("{}\n\n{}\n{}", facts.trim_end(), cases(&results)?, floors(&results)?);
     println!("{text}");
     let old = fs::read_to_string(document).with_context(|| format!("Reading {}", document.display()))?;
     let marks = || format!("{} lacks its markers", document.display());
