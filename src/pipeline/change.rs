@@ -98,6 +98,7 @@ pub fn pivot(session: &Session, request: &PivotRequest) -> Result<Outcome> {
             Ok(Outcome::ReturnedToBooted(booted))
         }
         Decision::Deploy(deploy) => {
+            acquire::refuse_failed("the change", &plan.checks)?;
             announce(session, &plan);
             carry_out(session, request, deploy, source)
         }
@@ -192,6 +193,7 @@ fn describe(
                 plan.steps.extend(source.step());
                 plan.checks.extend_from_slice(source.checks());
             }
+            plan.checks.push(preflight::command_line(&deploy.kernel_arguments.to_string()));
             plan.steps.push(deploy_step(session, deploy, host)?);
         }
     }

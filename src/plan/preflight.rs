@@ -183,6 +183,24 @@ pub fn before_commit(pair: KernelPair, tree: TreeSize, space: Space) -> Vec<Chec
     checks
 }
 
+/// Bytes of a kernel command line that count: x86-64 and arm64 cut it at 2048 with the closing zero
+/// (`COMMAND_LINE_SIZE`), s390x and ppc64le later.
+const COMMAND_LINE_MAX: u64 = 2047;
+/// Bytes that OSTree adds at the end: `ostree=/ostree/boot.B/STATEROOT/BOOTCSUM/INDEX`, with room for
+/// the longest name of a stateroot that anybody uses. Cut off, the machine does not boot.
+const OSTREE_ARGUMENT: u64 = 128;
+
+/// Whether the kernel will see the whole command line.
+pub fn command_line(arguments: &str) -> Check {
+    Check::count(
+        "bytes of the kernel command line, ostree= included",
+        (arguments.len() as u64).saturating_add(OSTREE_ARGUMENT),
+        COMMAND_LINE_MAX,
+        false,
+        "delete arguments (--karg-delete), or shorten them",
+    )
+}
+
 /// What checking out a commit makes anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TreeSize {
@@ -230,6 +248,17 @@ mod tests {
         let checks = before_commit(pair, TreeSize::default(), space);
         assert!(checks[0].is_failed(), "{checks:?}");
         assert_eq!(checks.len(), 2);
+    }
+
+    #[test]
+    fn a_command_line_that_the_kernel_would_cut_is_refused() {
+        assert!(!command_line(&"a".repeat(1900)).is_failed());
+        let check = command_line(&"a".repeat(5000));
+        assert!(check.is_failed());
+        assert_eq!(
+            check.to_string(),
+            "bytes of the kernel command line, ostree= included: needs 5128, has 2047"
+        );
     }
 
     #[test]
