@@ -300,9 +300,23 @@ fn commit(session: &Session, locked: &HostLocked<'_>, mut intent: Intent) -> Res
                 let message = format!("the failure cannot be recorded: {error:#}");
                 session.sink.event(Event::Warning { message });
             }
-            Err(error)
+            Err(with_next(error))
         }
     }
+}
+
+/// What libostree says when it cannot deploy names a file or an object, but not what to do.
+fn with_next(error: anyhow::Error) -> anyhow::Error {
+    if error.chain().any(|cause| cause.is::<Fault>()) {
+        return error;
+    }
+    Fault::failed("the deployment cannot be made; the next boot is as it was")
+        .why(format!("{error:#}"))
+        .next(
+            "if an object is missing or corrupt, `ostree fsck --delete` drops what is damaged; \
+             then run the same command again: it fetches that anew",
+        )
+        .into()
 }
 
 /// The records after the switch. What fails here (a full `/var`) is said, but does not turn a change
