@@ -155,7 +155,19 @@ impl<'a> Booted<'a> {
     }
 
     /// What OSTree's own service does at shutdown: merges `/etc` and switches the boot entries.
+    ///
+    /// Tried again while `/sysroot` cannot be remounted: another test's switch has frozen the file
+    /// system that all of them share, which is what no machine of its own meets.
     pub fn finalize(&self) -> Result<()> {
+        const TRIES: u32 = 60;
+        for _ in 1..TRIES {
+            match self.shell("ostree admin finalize-staged") {
+                Err(error) if format!("{error:#}").contains("Device or resource busy") => {
+                    std::thread::sleep(std::time::Duration::from_millis(250));
+                }
+                ended => return ended.map(drop),
+            }
+        }
         self.shell("ostree admin finalize-staged").map(drop)
     }
 
