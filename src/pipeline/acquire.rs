@@ -94,7 +94,7 @@ impl Source {
 pub(super) fn find(session: &Session, image: &OsImage, settings: &PullSettings) -> Result<Source> {
     let repo = session.host.repo()?;
     let grant = grant_access(session, image, settings)?;
-    let pulled = pull::image_by_reference(&repo, image)?.filter(|pulled| grant.is_proved(&repo, pulled));
+    let pulled = grant.find_in_repo(&repo, image)?;
     if image.image.digest.is_some()
         && let Some(pulled) = &pulled
     {
@@ -132,12 +132,10 @@ pub(super) fn obtain(session: &Session, source: Source) -> Result<PulledImage> {
 /// Fetches an image ahead of its deployment: a later pivot to it needs no network.
 pub fn pull(session: &Session, image: &OsImage, settings: &PullSettings, dry_run: bool) -> Result<Pulled> {
     let grant = grant_access(session, image, settings)?;
-    if image.image.digest.is_some() {
-        let repo = session.host.repo()?;
-        let pulled = pull::image_by_reference(&repo, image)?.filter(|pulled| grant.is_proved(&repo, pulled));
-        if let Some(pulled) = pulled {
-            return Ok(Pulled::Present(pulled));
-        }
+    if image.image.digest.is_some()
+        && let Some(pulled) = grant.find_in_repo(&session.host.repo()?, image)?
+    {
+        return Ok(Pulled::Present(pulled));
     }
     let fetch = look_up(session, image, settings, grant, false)?;
     if dry_run {
@@ -220,6 +218,11 @@ fn configured(root: &Dir, image: &ImageReference) -> Option<String> {
 }
 
 impl Grant {
+    /// The image as it was pulled before, if that passed what this grant asks for.
+    fn find_in_repo(&self, repo: &ostree::Repo, image: &OsImage) -> Result<Option<PulledImage>> {
+        Ok(pull::image_by_reference(repo, image)?.filter(|pulled| self.is_proved(repo, pulled)))
+    }
+
     /// Whether an image that is in the repo passed the checks that this grant asks for. What was
     /// pulled under a laxer policy has not.
     fn is_proved(&self, repo: &ostree::Repo, pulled: &PulledImage) -> bool {
