@@ -7,6 +7,8 @@
 //! The binary answers to three names. `mcd` is the whole program; `machine-config-daemon` and
 //! `pivot` keep the flags that scripts and units of OpenShift 4.1 and 4.2 pass.
 
+pub mod config;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -44,6 +46,9 @@ pub enum Verb {
     /// arguments and switches in one step. The running system is not touched. Without IMAGE the
     /// request is read from /etc/pivot/image-pullspec and /etc/pivot/kernel-args.
     Pivot(PivotArgs),
+    /// The verbs of configuration.
+    #[command(flatten)]
+    Config(config::ConfigVerb),
     /// Fetch an OS image ahead; a later pivot to it needs no network
     Pull(PullArgs),
     /// Show deployments, what the next boot starts and what is prepared

@@ -1,5 +1,6 @@
 //! The verbs, one small file each: options in, one call of the library, words out.
 
+mod config;
 #[cfg(feature = "ostree")]
 mod generate;
 #[cfg(feature = "ostree")]
@@ -47,6 +48,7 @@ impl Ended {
 pub fn run(request: Request, printer: &Printer) -> Result<Ended> {
     match request {
         Request::Pivot(options) => pivot::run(options, printer),
+        Request::Config(request) => config::run(request, printer),
         Request::Pull(options) => pull::run(options, printer),
         Request::Status(target) => status::run(target, printer),
         Request::Rollback(options) => rollback::run(options, printer),
@@ -65,9 +67,13 @@ pub fn run(request: Request, printer: &Printer) -> Result<Ended> {
 /// Carries a request out, in the small binary of the initramfs: no verb of it needs libostree.
 #[cfg(not(feature = "ostree"))]
 pub fn run(request: Request, printer: &Printer) -> Result<Ended> {
-    if let Request::Version(line) = request {
-        printer.line(&line);
-        return Ok(Ended::Done);
+    match request {
+        Request::Config(request) => return config::run(request, printer),
+        Request::Version(line) => {
+            printer.line(&line);
+            return Ok(Ended::Done);
+        }
+        _ => {}
     }
     Err(crate::error::Fault::refused("this mcd cannot import or deploy")
         .why("it was built without the feature `ostree`, for the initramfs")

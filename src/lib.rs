@@ -11,7 +11,6 @@
 pub mod cli;
 pub mod commands;
 pub mod error;
-#[cfg(feature = "ostree")]
 pub mod host;
 #[cfg(feature = "ostree")]
 pub mod interrupt;

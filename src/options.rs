@@ -3,6 +3,8 @@
 //! A wrong value is a [`Fault`] of kind usage that names it; what this version cannot do is refused
 //! here, before anything is opened.
 
+pub mod config;
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -39,6 +41,8 @@ pub enum Stop {
 pub enum Request {
     /// `pivot`.
     Pivot(PivotOptions),
+    /// A verb of configuration.
+    Config(config::ConfigRequest),
     /// `pull`.
     Pull(PullOptions),
     /// `status`.
@@ -229,6 +233,7 @@ fn ours(cli: Cli) -> Result<Invocation, Fault> {
     let json = wants_json(&cli.verb);
     let request = match cli.verb {
         Verb::Pivot(args) => Request::Pivot(pivot(args)?),
+        Verb::Config(verb) => Request::Config(config::read(verb)?),
         Verb::Pull(args) => Request::Pull(pull(args)?),
         Verb::Status(args) => Request::Status(target(args.target, true)),
         Verb::Rollback(args) => Request::Rollback(rollback(args)?),
@@ -257,6 +262,7 @@ fn ours(cli: Cli) -> Result<Invocation, Fault> {
 fn wants_json(verb: &Verb) -> bool {
     match verb {
         Verb::Pivot(args) => args.target.json,
+        Verb::Config(verb) => verb.wants_json(),
         Verb::Pull(args) => args.target.json,
         Verb::Status(args) => args.target.json,
         Verb::Rollback(args) => args.target.json,

@@ -1,28 +1,49 @@
-//! Effects on the machine. Everything that changes a host is a method of [`HostLocked`], the proof
-//! that this process holds the host lock.
+//! Effects on the machine. Everything that changes an OSTree host is a method of `HostLocked`, the proof
+//! that this process holds the host lock. What the small binary of the initramfs has of it does
+//! without libostree.
 
+#[cfg(feature = "ostree")]
 pub mod lock_holder;
+#[cfg(feature = "ostree")]
 pub mod pull;
+#[cfg(feature = "ostree")]
 pub mod reboot;
+#[cfg(feature = "ostree")]
 pub mod repo_lock;
+#[cfg(feature = "ostree")]
 pub mod trust;
 
+#[cfg(feature = "ostree")]
 mod boot_file;
+#[cfg(feature = "ostree")]
 mod cancel;
+#[cfg(feature = "ostree")]
 mod deploy;
 mod durable;
+#[cfg(feature = "ostree")]
 mod etc_merge;
+#[cfg(feature = "ostree")]
 mod host_lock;
+#[cfg(feature = "ostree")]
 mod pin;
+#[cfg(feature = "ostree")]
 mod preflight;
+#[cfg(feature = "ostree")]
 mod prune;
+#[cfg(feature = "ostree")]
 mod records;
+#[cfg(feature = "ostree")]
 mod requests;
+#[cfg(feature = "ostree")]
 mod rollback;
+#[cfg(feature = "ostree")]
 mod settle;
+#[cfg(feature = "ostree")]
 mod status;
+#[cfg(feature = "ostree")]
 mod sysroot;
 
+#[cfg(feature = "ostree")]
 pub use {
     cancel::Cancelled,
     deploy::{DeployRequest, Deployed},

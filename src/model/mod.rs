@@ -1,12 +1,15 @@
 //! Nouns without effects: parsed, validated, printable.
 
+pub mod applied;
 pub mod boot_order;
 pub mod boots;
+pub mod config;
 pub mod digest;
 pub mod event;
 pub mod host_request;
 pub mod image_ref;
 pub mod kargs;
+pub mod manifest;
 pub mod oci;
 pub mod origin;
 pub mod records;
