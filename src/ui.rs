@@ -10,6 +10,7 @@
 
 #[cfg(feature = "ostree")]
 mod bars;
+mod boot;
 mod fault;
 mod history;
 mod progress;
@@ -28,6 +29,7 @@ pub use self::progress::Progress;
 pub use self::text::{clean, size, time};
 
 use crate::error::Fault;
+use crate::host::converge::BootReport;
 use crate::model::records::HistoryEntry;
 use crate::model::status::HostStatus;
 
@@ -66,6 +68,11 @@ impl Printer {
     /// The host, as `mcd status` shows it.
     pub fn status(&self, host: &HostStatus) -> Result<(), Fault> {
         self.show(host, || status::render(host))
+    }
+
+    /// What a boot found and did.
+    pub fn boot(&self, report: &BootReport) -> Result<(), Fault> {
+        self.show(report, || boot::render(report))
     }
 
     /// The history, oldest first.

@@ -1,5 +1,7 @@
 //! The verbs of configuration.
 
+mod boot;
+
 use anyhow::Result;
 
 use super::Ended;
@@ -8,13 +10,13 @@ use crate::options::config::ConfigRequest;
 use crate::ui::Printer;
 
 /// Carries a request out.
-pub(super) fn run(request: ConfigRequest, _printer: &Printer) -> Result<Ended> {
+pub(super) fn run(request: ConfigRequest, printer: &Printer) -> Result<Ended> {
     match request {
+        ConfigRequest::Boot(root) => boot::run(root, printer),
         ConfigRequest::Apply(_)
         | ConfigRequest::Diff(_)
         | ConfigRequest::Verify(_)
         | ConfigRequest::Validate(_)
-        | ConfigRequest::Boot(_)
         | ConfigRequest::Forget(_) => Err(Fault::refused("this verb is being built").into()),
     }
 }
