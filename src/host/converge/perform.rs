@@ -76,10 +76,10 @@ impl Work<'_> {
     fn until_recorded(&mut self, contents: &dyn Contents, surveys: &[Survey]) -> Result<()> {
         let changing: Vec<&Survey> = surveys.iter().filter(|survey| survey.changes()).collect();
         for survey in &changing {
-            write_converging(self.root, survey.record, &announce(survey))?;
             if survey.cut.is_none() {
                 self.journal.push(Undo::Converging(survey.record));
             }
+            write_converging(self.root, survey.record, &announce(survey))?;
         }
         for survey in &changing {
             self.copy_originals(survey)?;
@@ -97,8 +97,8 @@ impl Work<'_> {
             if let super::record::Stand::Damaged(_) = survey.stand {
                 keep_damaged(self.root, survey.record)?;
             }
-            write_record(self.root, survey.record, &survey.next)?;
             self.journal.push(Undo::Record(survey.record, survey.stand.known().cloned().map(Box::new)));
+            write_record(self.root, survey.record, &survey.next)?;
         }
         Ok(())
     }
@@ -240,10 +240,13 @@ impl Work<'_> {
         }
         let changed: Vec<&str> =
             surveys.iter().flat_map(|survey| &survey.steps).map(|step| step.path.as_str()).take(3).collect();
-        Fault::new(ExitKind::NotUndone, "the configuration was laid down in part, and that could not be undone")
-            .why(format!("{error:#}; undoing {}: {}", changed.join(", "), failed.join("; ")))
-            .next("mend the cause and run `mcd boot`, which completes it")
-            .into()
+        Fault::new(
+            ExitKind::NotUndone,
+            "the configuration was laid down in part, and that could not be undone",
+        )
+        .why(format!("{error:#}; undoing {}: {}", changed.join(", "), failed.join("; ")))
+        .next("mend the cause and run `mcd boot`, which completes it")
+        .into()
     }
 
     /// Removes what is not needed any more. What cannot be removed is left to the next run.
@@ -288,8 +291,9 @@ impl Work<'_> {
 
     fn remove_copies(&mut self, survey: &Survey, warnings: &mut Vec<String>) {
         for digest in &survey.drops {
-            let removed = open_originals(self.root, survey.record)
-                .and_then(|folder| folder.map_or(Ok(()), |folder| super::place::unlink(&folder, digest.hex())));
+            let removed = open_originals(self.root, survey.record).and_then(|folder| {
+                folder.map_or(Ok(()), |folder| super::place::unlink(&folder, digest.hex()))
+            });
             if let Err(error) = removed {
                 warnings.push(format!("{error:#}"));
             }
@@ -299,14 +303,15 @@ impl Work<'_> {
 
 /// What is announced before the first change.
 fn announce(survey: &Survey) -> Converging {
-    let mut also: Vec<Manifest> = Vec::new();
-    if let Some(cut) = &survey.cut {
-        also.push(cut.to.manifest.clone());
-        also.extend(cut.also.iter().cloned());
-    }
-    also.retain(|manifest| *manifest != survey.next.manifest);
-    also.dedup();
     let before = survey.before();
+    // Once the record is replaced, this alone still tells what was there before.
+    let mut also: Vec<Manifest> = vec![before.manifest];
+    for manifest in survey.cut.iter().flat_map(|cut| std::iter::once(&cut.to.manifest).chain(&cut.also)) {
+        if !also.contains(manifest) {
+            also.push(manifest.clone());
+        }
+    }
+    also.retain(|manifest| *manifest != survey.next.manifest && *manifest != Manifest::default());
     let mut made: BTreeSet<Utf8PathBuf> = survey.next.made.iter().cloned().collect();
     made.extend(before.made);
     made.extend(survey.cut.iter().flat_map(|cut| cut.made.iter().chain(&cut.to.made)).cloned());
@@ -350,7 +355,9 @@ pub(super) fn sweep(root: &Root, record: Record) -> Result<()> {
     let mut places = Places::new(root, std::iter::empty());
     let shadow = Utf8PathBuf::from(super::shadow::SHADOW);
     for path in known.0.iter().chain([&shadow]) {
-        if Record::of(crate::model::manifest::Scope::of(path).context("A path of ours has a scope")?) == record {
+        if Record::of(crate::model::manifest::Scope::of(path).context("A path of ours has a scope")?)
+            == record
+        {
             remove_temporary(&mut places, path, &known)?;
         }
     }
@@ -371,7 +378,8 @@ fn remove_temporary(places: &mut Places<'_>, path: &Utf8Path, known: &Known) -> 
 
 /// Removes a directory of ours, which stood or was to stand at `path`, with what is known in it.
 fn remove_tree(above: &Dir, name: &str, path: &Utf8Path, known: &Known) -> Result<()> {
-    let (_, fd) = write::open_directory(above, name).with_context(|| format!("Opening {name} beside {path}"))?;
+    let (_, fd) =
+        write::open_directory(above, name).with_context(|| format!("Opening {name} beside {path}"))?;
     let dir = Dir::from_std_file(fd.into());
     for item in dir.entries()? {
         let item = item?;
@@ -392,7 +400,9 @@ fn remove_empty(places: &mut Places<'_>, path: &Utf8Path) -> Result<()> {
     places.forget();
     match rustix::fs::unlinkat(&dir, path.file_name().unwrap_or_default(), AtFlags::REMOVEDIR) {
         // Somebody put something there: it stays.
-        Ok(()) | Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTEMPTY | rustix::io::Errno::EXIST) => Ok(()),
+        Ok(()) | Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTEMPTY | rustix::io::Errno::EXIST) => {
+            Ok(())
+        }
         Err(error) => Err(error).with_context(|| format!("Removing the directory {path}")),
     }
 }
@@ -413,7 +423,11 @@ pub(super) fn open_originals(root: &Root, record: Record) -> Result<Option<Dir>>
 
 /// Whether this is what the survey saw. A directory changes with what is in it.
 fn is_old(old: &Old, stat: &rustix::fs::Stat) -> bool {
-    if old.kind == Kind::Directory { old.identity.is_same_inode(stat) } else { old.identity == identity(stat) }
+    if old.kind == Kind::Directory {
+        old.identity.is_same_inode(stat)
+    } else {
+        old.identity == identity(stat)
+    }
 }
 
 fn changed_meanwhile(path: &Utf8Path) -> Fault {

@@ -79,7 +79,15 @@ impl Scene {
     pub(super) fn file_node(&self, text: &str, mode: u32) -> Node {
         let digest = Digest::of(text.as_bytes());
         self.contents.borrow_mut().0.insert(digest.clone(), Blob::from(text.as_bytes().to_vec()));
-        Node::File { digest, size: text.len() as u64, mode, uid: uid(), gid: gid(), label: None, object: None }
+        Node::File {
+            digest,
+            size: text.len() as u64,
+            mode,
+            uid: uid(),
+            gid: gid(),
+            label: None,
+            object: None,
+        }
     }
 
     pub(super) fn converge(&self, to: &Applied, scopes: &[Scope]) -> Result<Converged> {

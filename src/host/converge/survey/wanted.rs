@@ -150,6 +150,28 @@ impl Surveyor<'_> {
         self.make_parent(parent)
     }
 
+    /// A run may have been cut short between making a directory and giving it its mode and owner.
+    pub(super) fn finish_made(&mut self) -> Result<()> {
+        let Some(cut) = self.cut else { return Ok(()) };
+        for path in cut.made.iter().filter(|path| !self.before.made.contains(path)) {
+            let entries = &self.request.to.manifest.entries;
+            let is_above = entries.iter().any(|entry| entry.path.starts_with(path) && entry.path != *path);
+            let is_entry = self.request.to.manifest.entry(path).is_some();
+            if !is_above || is_entry || self.planned.contains(path) || !self.is_in_scope(path) {
+                continue;
+            }
+            let Sight::Found(found) = self.eye.look(path)? else { continue };
+            let Dress { mode, uid, gid, label } = self.parent_dress(path)?;
+            let node = Node::Directory { mode, uid, gid, label };
+            let labels = Scope::of(path).is_some_and(|scope| self.eye.is_labelled(scope));
+            let is_so = gaps(&node, Some(&found), labels, |found| self.eye.digest(path, found))?.is_empty();
+            if found.kind == Kind::Directory && !is_so {
+                self.mend(path, &node, &found, How::Mended);
+            }
+        }
+        Ok(())
+    }
+
     fn make_parent(&mut self, parent: &Utf8Path) -> Result<bool> {
         if !self.parents(parent)? {
             return Ok(false);
@@ -163,8 +185,7 @@ impl Surveyor<'_> {
 
     /// A file or link above a path that leaves, or becomes a directory: the way does not lead through it.
     fn leaving_above(&self, path: &Utf8Path) -> Result<Option<Utf8PathBuf>> {
-        let is_no_directory =
-            |entry: &Entry| !matches!(entry.node, Node::Directory { .. } | Node::Absent);
+        let is_no_directory = |entry: &Entry| !matches!(entry.node, Node::Directory { .. } | Node::Absent);
         for above in path.ancestors().skip(1) {
             let to = self.request.to.manifest.entry(above);
             let leaves = to.is_none()
@@ -205,7 +226,7 @@ impl Surveyor<'_> {
     }
 
     /// How a directory above entries is made.
-    fn parent_dress(&self, path: &Utf8Path) -> Result<Dress> {
+    pub(super) fn parent_dress(&self, path: &Utf8Path) -> Result<Dress> {
         let manifests = std::iter::once(&self.request.to.manifest).chain(self.laid.iter().copied());
         let named = manifests.flat_map(|manifest| &manifest.parents).find(|parent| parent.path == path);
         if let Some(parent) = named {
@@ -254,7 +275,7 @@ impl Surveyor<'_> {
     }
 
     /// A directory of ours goes as a whole: edits in it are kept.
-    fn leave_below(&mut self, path: &Utf8Path) -> Result<()> {
+    pub(super) fn leave_below(&mut self, path: &Utf8Path) -> Result<()> {
         let below: Vec<Utf8PathBuf> = self
             .laid
             .iter()

@@ -12,7 +12,9 @@ fn copies(scene: &Scene, folder: &str) -> Vec<String> {
 
 #[test]
 fn an_edit_is_set_aside_and_returns() {
-    for (path, folder) in [("/etc/x.conf", "/etc/mcd/originals"), ("/var/lib/x.conf", "/var/lib/mcd/originals")] {
+    for (path, folder) in
+        [("/etc/x.conf", "/etc/mcd/originals"), ("/var/lib/x.conf", "/var/lib/mcd/originals")]
+    {
         let scene = Scene::new();
         scene.write(path, "mine");
         std::fs::set_permissions(scene.real(path), std::fs::Permissions::from_mode(0o604)).unwrap();
@@ -21,7 +23,9 @@ fn an_edit_is_set_aside_and_returns() {
         assert_eq!(done.set_aside.len(), 1);
         let copy = done.set_aside[0].copy.clone().unwrap();
         assert_eq!(scene.read(copy.as_str()), "mine");
-        assert!(scene.tree()[copy.as_str()].starts_with("0600 ") && scene.tree()[folder].starts_with("0700 "));
+        assert!(
+            scene.tree()[copy.as_str()].starts_with("0600 ") && scene.tree()[folder].starts_with("0700 ")
+        );
         // Changes of the managed file are ours: nothing is set aside twice.
         let done = scene.lay(&applied("2", vec![scene.file(path, "managed 2", 0o644)]));
         assert_eq!(done.set_aside, []);
@@ -132,7 +136,8 @@ fn content_of_further_manifests_is_no_edit() {
 fn missing_and_wrong_contents() {
     let scene = Scene::new();
     scene.write("/etc/x", "mine");
-    let to = applied("1", vec![scene.file("/etc/d/a", "a", 0o644), scene.file("/etc/x", "secret word", 0o600)]);
+    let to =
+        applied("1", vec![scene.file("/etc/d/a", "a", 0o644), scene.file("/etc/x", "secret word", 0o600)]);
     let before = scene.tree();
     let digest = Digest::of(b"secret word");
     for wrong in [None, Some("another word"), Some("short"), Some("something much longer than it")] {
@@ -143,7 +148,10 @@ fn missing_and_wrong_contents() {
         let fault = fault_of(scene.converge(&to, &ALL));
         assert_eq!(fault.kind.code(), 1);
         let words = format!("{fault:?}");
-        assert!(words.contains("/etc/x") && !words.contains("word") && !words.contains(digest.hex()), "{words}");
+        assert!(
+            words.contains("/etc/x") && !words.contains("word") && !words.contains(digest.hex()),
+            "{words}"
+        );
         let mut after = scene.tree();
         after.retain(|path, _| path != "/etc/mcd" && path != "/var/lib/mcd" && path != "/etc/mcd/originals");
         assert_eq!(after, before, "{wrong:?}");

@@ -243,10 +243,8 @@ fn the_comparer_names_each_difference() {
     link("wrong", &scene.real("/etc/link"));
     std::fs::remove_dir(scene.real("/var/d")).unwrap();
     let found = differences(&scene.root(), &to.manifest, &ALL).unwrap();
-    let found: Vec<String> = found
-        .iter()
-        .map(|d| format!("{} {:?}: {} / {}", d.path, d.what, d.expected, d.found))
-        .collect();
+    let found: Vec<String> =
+        found.iter().map(|d| format!("{} {:?}: {} / {}", d.path, d.what, d.expected, d.found)).collect();
     assert_eq!(
         found,
         [
