@@ -131,6 +131,7 @@ fn deployment_status(
         kernel_arguments: kernel_arguments(deployment).to_string(),
         id: origin.id,
         other_origin: origin.other,
+        config: None,
         name,
     })
 }
@@ -180,6 +181,7 @@ fn prepared(intent: Intent, deployments: &[DeploymentStatus]) -> Option<Prepared
         image: intent.asked,
         digest: intent.digest,
         kernel_arguments: intent.kernel_arguments,
+        config: intent.config,
     })
 }
 
