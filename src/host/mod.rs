@@ -3,6 +3,8 @@
 //! without libostree.
 
 #[cfg(feature = "ostree")]
+pub mod actions;
+#[cfg(feature = "ostree")]
 pub mod lock_holder;
 #[cfg(feature = "ostree")]
 pub mod pull;
@@ -17,6 +19,8 @@ pub mod trust;
 mod boot_file;
 #[cfg(feature = "ostree")]
 mod cancel;
+#[cfg(feature = "ostree")]
+mod configured;
 #[cfg(feature = "ostree")]
 mod deploy;
 mod durable;
@@ -52,7 +56,7 @@ pub use {
     pin::Pinned,
     preflight::{CommitFacts, EtcLayout, commit_facts},
     prune::{Freed, PruneOptions, Pruned, RemoveLeftovers},
-    records::entry as history_entry,
+    records::{describe_config, entry as history_entry},
     requests::HostRequest,
     rollback::{RollBack, RolledBack},
     settle::Settled,

@@ -1,7 +1,7 @@
-//! The records of changes: what is under way (`intent.json`) and what was done (`history.jsonl`), in
-//! `/var/lib/mcd`, and the refs that keep the commits that they name.
+//! The records of changes: what is under way (`intent.json`, `live.json`) and what was done
+//! (`history.jsonl`), in `/var/lib/mcd`, and the refs that keep the commits that they name.
 //!
-//! Both are replaced as a whole and durable before anything that they announce begins.
+//! All are replaced as a whole and durable before anything that they announce begins.
 
 use anyhow::{Context, Result};
 use cap_std_ext::cap_std::fs::Dir;
@@ -13,6 +13,7 @@ use super::host_lock::HostLocked;
 use super::now;
 use super::sysroot::Host;
 use crate::model::digest::Digest;
+use crate::model::live::{LIVE, Live};
 use crate::model::records::{DIRECTORY, HISTORY, History, HistoryEntry, HistoryOutcome, INTENT, Intent};
 use crate::model::repo_refs::OWN_PREFIX;
 
@@ -28,6 +29,13 @@ impl Host {
     /// replace or remove it: a broken file must not be what keeps a person from going back.
     pub(super) fn readable_intent(&self) -> Option<Intent> {
         self.intent().unwrap_or_default()
+    }
+
+    /// The live apply that is under way.
+    pub fn live(&self) -> Result<Option<Live>> {
+        let Some(folder) = self.records()? else { return Ok(None) };
+        let Some(content) = durable::read(&folder, LIVE)? else { return Ok(None) };
+        Ok(Some(Live::parse(&content)?))
     }
 
     /// What was done.
@@ -92,6 +100,19 @@ impl HostLocked<'_> {
         Ok(intent)
     }
 
+    /// Replaces the record of the live apply that is under way.
+    pub fn write_live(&self, live: &Live) -> Result<()> {
+        durable::replace(&self.make_records()?, LIVE, &live.to_bytes())
+    }
+
+    /// No live apply is under way any more.
+    pub fn clear_live(&self) -> Result<()> {
+        match self.host().records()? {
+            Some(folder) => durable::remove(&folder, LIVE),
+            None => Ok(()),
+        }
+    }
+
     /// Adds to the history; beyond its length the oldest go.
     #[context("Adding to the history")]
     pub fn append_history(&self, entry: HistoryEntry) -> Result<()> {
@@ -123,6 +144,18 @@ impl HostLocked<'_> {
         Ok(())
     }
 
+    /// Keeps a derived commit and the image commit that it was made from, for as long as any record
+    /// or deployment names it: a cleanup gives up the others.
+    #[context("Keeping the derived commit {commit}")]
+    pub fn keep_derived(&self, commit: &str, image_commit: &str) -> Result<()> {
+        let repo = self.host().repo()?;
+        for (prefix, commit) in [(BASE, image_commit), (DERIVED, commit)] {
+            let name = format!("{OWN_PREFIX}{prefix}{commit}");
+            repo.set_ref_immediate(None, &name, Some(commit), gio::Cancellable::NONE)?;
+        }
+        Ok(())
+    }
+
     fn make_records(&self) -> Result<Dir> {
         let var = self.host().var()?.context("The sysroot has no deployment, and so no /var")?;
         durable::private_folder(&var, DIRECTORY)
@@ -136,6 +169,21 @@ fn keep_ref(id: &str) -> String {
 
 /// After our prefix, before the id of the change.
 const KEEP: &str = "keep/";
+
+/// After our prefix, before a derived commit, which is its own name.
+const DERIVED: &str = "derived/";
+/// After our prefix, before an image commit that derived ones are made from.
+const BASE: &str = "image/";
+
+/// The derived commit that a ref keeps.
+pub(super) fn commit_of_derived_ref(name: &str) -> Option<&str> {
+    name.strip_prefix(OWN_PREFIX)?.strip_prefix(DERIVED)
+}
+
+/// The image commit that a ref keeps for derived ones.
+pub(super) fn commit_of_base_ref(name: &str) -> Option<&str> {
+    name.strip_prefix(OWN_PREFIX)?.strip_prefix(BASE)
+}
 
 /// The id of the change that a ref keeps a commit for.
 pub(super) fn id_of_keep_ref(name: &str) -> Option<&str> {
@@ -154,11 +202,22 @@ pub fn entry(intent: &Intent, outcome: HistoryOutcome, why: Option<String>) -> H
 
 /// What a change leads to, for people.
 fn describe(intent: &Intent) -> String {
-    match (&intent.asked, &intent.digest) {
-        (Some(image), Some(digest)) => format!("{image} ({})", digest.short()),
-        (Some(image), None) => image.to_string(),
-        (None, _) => format!("kernel arguments {}", intent.kernel_arguments),
+    let image = match (&intent.asked, &intent.digest) {
+        (Some(image), Some(digest)) => Some(format!("{image} ({})", digest.short())),
+        (Some(image), None) => Some(image.to_string()),
+        (None, _) => None,
+    };
+    let config = intent.config.as_ref().map(|names| describe_config(names));
+    match (image, config) {
+        (Some(image), Some(config)) => format!("{image}, {config}"),
+        (Some(one), None) | (None, Some(one)) => one,
+        (None, None) => format!("kernel arguments {}", intent.kernel_arguments),
     }
+}
+
+/// A configuration, for people.
+pub fn describe_config(names: &[String]) -> String {
+    if names.is_empty() { "no configuration".to_owned() } else { format!("config {}", names.join(", ")) }
 }
 
 fn read_history(folder: &Dir) -> Result<History> {
