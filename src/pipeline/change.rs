@@ -1,12 +1,12 @@
-//! `pivot` and `resume`: from a request to a prepared or committed change.
+//! `pivot`: from a request to a prepared or committed change.
 
 use anyhow::Result;
-use fn_error_context::context;
 
 use super::Session;
 use super::acquire::{self, PullSettings, Source};
+use super::commit::{check_before_commit, commit};
 use crate::error::Fault;
-use crate::host::{DeployRequest, HostLocked, Wait, history_entry, now};
+use crate::host::{Wait, history_entry, now};
 use crate::model::digest::Digest;
 use crate::model::event::Event;
 use crate::model::image_ref::OsImage;
@@ -106,43 +106,6 @@ pub fn pivot(session: &Session, request: &PivotRequest) -> Result<Outcome> {
     }
 }
 
-/// Commits what `--until prepared` left, without network.
-#[context("Resuming a prepared change")]
-pub fn resume(session: &Session, id: Option<&str>, may_wait: bool) -> Result<Outcome> {
-    let host = session.host.status()?;
-    let Some(intent) = session.host.intent()? else {
-        return Err(Fault::refused("nothing is prepared on this host")
-            .next("prepare a change first: `mcd pivot IMAGE --until prepared`")
-            .into());
-    };
-    if let Some(id) = id
-        && id != intent.id
-    {
-        return Err(Fault::refused(format!("the prepared change is {}, not {id}", intent.id))
-            .why("a later request replaced it")
-            .next(format!("`mcd pivot --resume={}` commits that one; `mcd status` shows it", intent.id))
-            .into());
-    }
-    if host.deployments.iter().any(|deployment| deployment.id.as_deref() == Some(&intent.id)) {
-        return nothing_to_do(&host);
-    }
-    check_before_commit(session, &intent.commit)?;
-    let locked = session.host.lock(wait(session, may_wait))?;
-    refuse_superseded(&intent, &locked.status()?)?;
-    commit(session, &locked, intent)
-}
-
-fn refuse_superseded(intent: &Intent, host: &HostStatus) -> Result<()> {
-    if host.next_boot().map(|next| &next.name) == intent.base.as_ref() {
-        return Ok(());
-    }
-    let base = intent.base.as_ref().map_or_else(|| "unknown".to_owned(), plan::short_name);
-    Err(Fault::refused(format!("change {} was prepared for another host state", intent.id))
-        .why(format!("it was compared with deployment {base}, which the next boot no longer starts"))
-        .next("ask again: `mcd pivot IMAGE`; what was fetched is still there")
-        .into())
-}
-
 fn decide(desired: &Desired, host: &HostStatus) -> Result<Decision> {
     match plan::decide(desired, host) {
         Ok(Some(decision)) => Ok(decision),
@@ -151,24 +114,24 @@ fn decide(desired: &Desired, host: &HostStatus) -> Result<Decision> {
     }
 }
 
-fn no_deployment(host: &HostStatus) -> Fault {
+pub(super) fn no_deployment(host: &HostStatus) -> Fault {
     Fault::refused(format!("sysroot {} has no deployment", host.sysroot))
         .why("there is no kernel command line and no /etc to carry over")
         .next("install a first deployment with `ostree admin deploy --karg=root=…`")
 }
 
-fn nothing_to_do(host: &HostStatus) -> Result<Outcome> {
+pub(super) fn nothing_to_do(host: &HostStatus) -> Result<Outcome> {
     match host.next_boot() {
         Some(next) => Ok(Outcome::NothingToDo(next.name.clone())),
         None => Err(no_deployment(host).into()),
     }
 }
 
-fn wait(session: &Session, may_wait: bool) -> Wait<'_> {
+pub(super) fn wait(session: &Session, may_wait: bool) -> Wait<'_> {
     if may_wait { Wait::Telling(session.sink.as_ref()) } else { Wait::No }
 }
 
-fn announce(session: &Session, plan: &Plan) {
+pub(super) fn announce(session: &Session, plan: &Plan) {
     for step in plan.steps.iter().filter(|step| !matches!(step, Step::Reboot { .. })) {
         session.sink.event(Event::Step { what: step.to_string() });
     }
@@ -264,74 +227,4 @@ fn carry_out(
         return Ok(Outcome::Prepared(Box::new(intent)));
     }
     commit(session, &locked, intent)
-}
-
-/// The second gate: exact numbers, and everything else that would make the deployment fail later.
-#[context("Checking whether the host can take the deployment")]
-fn check_before_commit(session: &Session, commit: &str) -> Result<()> {
-    let host = &session.host;
-    host.refuse_unbootable(commit)?;
-    let checks =
-        preflight::before_commit(host.kernel_pair(commit)?, host.tree_size(commit)?, host.observe_space()?);
-    acquire::refuse_failed("the deployment", &checks)?;
-    host.refuse_etc_conflicts(commit)
-}
-
-/// The switch. The intent is durable as committed before it, so that an interrupted switch is known.
-fn commit(session: &Session, locked: &HostLocked<'_>, mut intent: Intent) -> Result<Outcome> {
-    session.stop_if_asked()?;
-    intent.state = IntentState::Committed;
-    locked.write_intent(&intent)?;
-    session.sink.event(Event::Step { what: "switching the next boot".to_owned() });
-    match locked.deploy(&DeployRequest::from(&intent)) {
-        Ok(deployed) => {
-            note_switched(session, locked, &intent, deployed.staged);
-            let image = intent
-                .asked
-                .as_ref()
-                .map_or_else(|| "other kernel arguments".to_owned(), ToString::to_string);
-            Ok(Outcome::Committed { image, name: deployed.name, staged: deployed.staged })
-        }
-        Err(error) => {
-            intent.state = IntentState::Prepared;
-            let told = Some(format!("{error:#}"));
-            let noted = locked
-                .write_intent(&intent)
-                .and_then(|()| locked.append_history(history_entry(&intent, HistoryOutcome::Failed, told)));
-            // What a person must hear of is why the switch failed, not the records after it.
-            if let Err(error) = noted {
-                let message = format!("the failure cannot be recorded: {error:#}");
-                session.sink.event(Event::Warning { message });
-            }
-            Err(with_next(error))
-        }
-    }
-}
-
-/// What libostree says when it cannot deploy names a file or an object, but not what to do.
-fn with_next(error: anyhow::Error) -> anyhow::Error {
-    if error.chain().any(|cause| cause.is::<Fault>()) {
-        return error;
-    }
-    Fault::failed("the deployment cannot be made; the next boot is as it was")
-        .why(format!("{error:#}"))
-        .next(
-            "if an object is missing or corrupt, `ostree fsck --delete` drops what is damaged; \
-             then run the same command again: it fetches that anew",
-        )
-        .into()
-}
-
-/// The records after the switch. What fails here (a full `/var`) is said, but does not turn a change
-/// that happened into one that failed: the deployment carries its id itself.
-fn note_switched(session: &Session, locked: &HostLocked<'_>, intent: &Intent, is_staged: bool) {
-    let mut noted = locked.append_history(history_entry(intent, HistoryOutcome::Committed, None));
-    if noted.is_ok() && !is_staged {
-        // Switched: there is nothing left that a power cut could undo.
-        noted = locked.clear_intent().map(drop);
-    }
-    if let Err(error) = noted {
-        let message = format!("the change is switched, but its records cannot be written: {error:#}");
-        session.sink.event(Event::Warning { message });
-    }
 }
