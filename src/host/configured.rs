@@ -2,16 +2,118 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use cap_std_ext::cap_std::fs::Dir;
 use fn_error_context::context;
 
+use super::deploy::merge_deployment;
+use super::layer;
+use super::status::name_of;
 use super::sysroot::Host;
 use crate::model::applied::{Applied, ETC_RECORD};
+use crate::model::manifest::{Manifest, Scope};
+use crate::model::status::{ConfigStatus, DeploymentStatus};
+
+/// The record of `/var`, seen from there.
+const VAR_RECORD_IN_VAR: &str = "lib/mcd/applied.json";
+
+/// What is managed on a deployment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Configured {
+    /// The commit of the image below it: what a derived commit of it is made from.
+    pub image_commit: String,
+    /// What belongs there.
+    pub manifest: Manifest,
+    /// The derived commit that holds the contents.
+    pub commit: Option<String>,
+    /// What a new deployment starts from: what belongs there, and what of it below `/usr` another
+    /// tool's deployment lacks.
+    pub carried: Manifest,
+    /// Who says what belongs there.
+    pub told_by: ToldBy,
+}
+
+/// Who says what belongs on a deployment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ToldBy {
+    /// Nobody: nothing of ours ever was there.
+    Nobody,
+    /// The manifest in its commit.
+    Commit,
+    /// The record in its `/etc`.
+    Record,
+    /// The record in its `/etc`, which another tool's merge took over from one of ours.
+    Stranger,
+}
+
+impl Configured {
+    /// Whether records or commits of ours are there: then only a derived commit may follow.
+    pub fn is_managed(&self) -> bool {
+        self.told_by != ToldBy::Nobody
+    }
+
+    /// What status shows; nothing where nothing of ours is.
+    pub(super) fn status(&self, deployment: &DeploymentStatus) -> Option<ConfigStatus> {
+        let stranger = self.told_by == ToldBy::Stranger;
+        let below_usr = self.carried.entries.iter().filter(|entry| is_below_usr(&entry.path));
+        self.is_managed().then(|| ConfigStatus {
+            names: self.manifest.names.clone(),
+            entries: self.manifest.entries.len(),
+            commit: self.commit.clone().filter(|commit| *commit != deployment.name.checksum),
+            stranger,
+            missing: if stranger { below_usr.map(|entry| entry.path.clone()).collect() } else { Vec::new() },
+        })
+    }
+}
+
+fn is_below_usr(path: &camino::Utf8Path) -> bool {
+    Scope::of(path) == Some(Scope::Usr)
+}
 
 impl Host {
-    /// The commits that deployments are of and that records name: those of every deployment's `/etc`, of `/var`, and of what is
-    /// under way. None where one of them cannot be read.
+    /// What is managed on a deployment.
+    #[context("Reading what is managed on {}", status.name)]
+    pub fn configured(&self, status: &DeploymentStatus) -> Result<Configured> {
+        let own = layer::manifest_of_commit(&self.repo()?, &status.name.checksum)?;
+        let record = self.etc_record(status)?;
+        Ok(judge(status, record, own))
+    }
+
+    /// The record in the deployment's `/etc`. One that is staged has none yet: it gets that of the
+    /// deployment whose `/etc` is merged into it.
+    fn etc_record(&self, status: &DeploymentStatus) -> Result<Option<Applied>> {
+        let sysroot = self.load()?;
+        let deployment = if status.staged {
+            merge_deployment(&sysroot)
+        } else {
+            let mut all = sysroot.deployments().into_iter();
+            all.find(|one| name_of(one) == status.name && one.osname() == status.stateroot)
+        };
+        let Some(deployment) = deployment else { return Ok(None) };
+        read_record(self.root(), &format!("{}/{ETC_RECORD}", sysroot.deployment_dirpath(&deployment)))
+    }
+
+    /// The root folder of a deployment that is not staged.
+    #[context("Opening deployment {}", status.name)]
+    pub fn deployment_root(&self, status: &DeploymentStatus) -> Result<Dir> {
+        if status.booted {
+            return self.running_root();
+        }
+        let sysroot = self.load()?;
+        let mut all = sysroot.deployments().into_iter();
+        let deployment = all
+            .find(|one| name_of(one) == status.name && one.osname() == status.stateroot)
+            .context("It is gone")?;
+        Ok(self.root().open_dir(sysroot.deployment_dirpath(&deployment).as_str())?)
+    }
+
+    /// Whether anything of ours was ever laid down on this host.
+    pub fn has_var_record(&self) -> Result<bool> {
+        Ok(self.var_record()?.is_some())
+    }
+
+    /// The commits that deployments are of and that records name: those of every deployment's `/etc`,
+    /// of `/var`, and of what is under way. None where one of them cannot be read.
     #[context("Reading which commits the records name")]
     pub(super) fn commits_in_records(&self) -> Result<Option<BTreeSet<String>>> {
         let mut named = BTreeSet::new();
@@ -45,7 +147,7 @@ impl Host {
     }
 
     /// What was laid down last in `/var`.
-    pub(super) fn var_record(&self) -> Result<Option<Applied>> {
+    fn var_record(&self) -> Result<Option<Applied>> {
         match self.var()? {
             Some(var) => read_record(&var, VAR_RECORD_IN_VAR),
             None => Ok(None),
@@ -53,8 +155,36 @@ impl Host {
     }
 }
 
-/// The record of `/var`, seen from there.
-const VAR_RECORD_IN_VAR: &str = "lib/mcd/applied.json";
+/// What belongs on a deployment, by its record and its commit's manifest.
+fn judge(status: &DeploymentStatus, record: Option<Applied>, own: Option<Manifest>) -> Configured {
+    let image_commit = status.image_commit.clone().unwrap_or_else(|| status.name.checksum.clone());
+    let is_own = |record: &Applied| match &status.id {
+        Some(id) => record.deployment_id.as_ref() == Some(id),
+        None => record.deployment_commit.as_ref() == Some(&status.name.checksum),
+    };
+    let is_stranger = |record: &Applied| {
+        own.is_none() && record.deployment_commit.as_ref() != Some(&status.name.checksum)
+    };
+    let told = |told_by, manifest: Manifest, commit| Configured {
+        image_commit,
+        carried: manifest.clone(),
+        manifest,
+        commit,
+        told_by,
+    };
+    match (record, own.clone()) {
+        (Some(record), _) if is_own(&record) && !is_stranger(&record) => {
+            told(ToldBy::Record, record.manifest, record.commit)
+        }
+        (_, Some(own)) => told(ToldBy::Commit, own, Some(status.name.checksum.clone())),
+        (Some(record), None) => {
+            let mut told = told(ToldBy::Stranger, record.manifest, record.commit);
+            told.manifest.entries.retain(|entry| !is_below_usr(&entry.path));
+            told
+        }
+        (None, None) => told(ToldBy::Nobody, Manifest::default(), None),
+    }
+}
 
 /// Reads a record; none where there is none.
 #[context("Reading the record {path}")]

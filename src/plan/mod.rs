@@ -104,19 +104,29 @@ fn is_as_wanted(
     wanted: Option<(&OsImage, &Digest)>,
     desired: &Desired,
 ) -> Result<bool, InvalidKarg> {
-    if let Some((image, digest)) = wanted {
-        let has = |own: &Option<Digest>| {
-            own.as_ref() == Some(digest) || desired.resolved.is_some() && *own == desired.resolved
-        };
-        if !has(&deployment.digest) && !has(&deployment.asked_digest) {
-            return Ok(false);
-        }
-        if needs_new_proof(deployment, image) {
-            return Ok(false);
-        }
+    if let Some((image, _)) = wanted
+        && has_image(deployment, image, desired.resolved.as_ref()) != Some(true)
+    {
+        return Ok(false);
     }
     let present = KernelArguments::parse(&deployment.kernel_arguments);
     Ok(present.apply(&desired.kargs)? == present)
+}
+
+/// Whether a deployment has an image; none where its tag must be resolved first. The digest that was
+/// asked for and the one that it was resolved to both count.
+pub fn has_image(
+    deployment: &DeploymentStatus,
+    image: &OsImage,
+    resolved: Option<&Digest>,
+) -> Option<bool> {
+    let wanted = [image.image.digest.as_ref(), resolved];
+    if wanted.iter().all(Option::is_none) {
+        return None;
+    }
+    let own = [deployment.digest.as_ref(), deployment.asked_digest.as_ref()];
+    let is_it = own.into_iter().flatten().any(|own| wanted.contains(&Some(own)));
+    Some(is_it && !needs_new_proof(deployment, image))
 }
 
 /// Whether the request asks for a proof that this deployment's origin does not claim: the same

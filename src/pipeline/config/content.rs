@@ -1,0 +1,91 @@
+//! What stands on a root now, and the bytes behind the nodes of a manifest.
+
+use std::io::Read as _;
+
+use anyhow::Result;
+use camino::Utf8Path;
+use cap_std_ext::cap_std::fs::Dir;
+
+use super::observe::Side;
+use crate::host::converge::{Contents, RepoObjects, Root, Wanted, differences};
+use crate::host::Host;
+use crate::model::manifest::{Entry, Manifest, Node, Scope};
+use crate::pipeline::Session;
+use crate::plan::config::EntryChange;
+use crate::plan::content::Versions;
+use crate::plan::registries::{self, Meaning};
+
+/// All scopes.
+pub(in crate::pipeline) const EVERYWHERE: [Scope; 3] = [Scope::Usr, Scope::Etc, Scope::Var];
+
+/// A root with what holds the contents of its managed files.
+#[derive(Debug)]
+pub(in crate::pipeline) struct OnDisk {
+    root: Option<Root>,
+    contents: Box<dyn Contents>,
+}
+
+impl OnDisk {
+    /// A deployment's root. One that is staged has none yet.
+    pub(in crate::pipeline) fn of(session: &Session, side: &Side) -> Result<Self> {
+        let root = if side.status.staged { None } else { Some(root_of(&session.host, side)?) };
+        Ok(Self { root, contents: Box::new(objects(&session.host)?) })
+    }
+
+    /// A root without OSTree.
+    pub(in crate::pipeline) fn plain(root: Root, contents: Box<dyn Contents>) -> Self {
+        Self { root: Some(root), contents }
+    }
+
+    /// What is at the path of an entry, where that is just what it asks for. What else is there is not
+    /// said: nothing asks for it.
+    pub(in crate::pipeline) fn found(&self, entry: &Entry) -> Option<Node> {
+        let one = Manifest { entries: vec![entry.clone()], ..Manifest::default() };
+        let root = self.root.as_ref()?;
+        let differs = differences(root, &one, &EVERYWHERE).ok()?;
+        differs.is_empty().then(|| entry.node.clone())
+    }
+
+    /// What a change of registries.conf means.
+    pub(in crate::pipeline) fn meaning(&self, change: &EntryChange) -> Result<Meaning> {
+        let (before, after) = (self.before(change)?, self.after(change)?);
+        Ok(registries::compare(before.as_deref(), after.as_deref()))
+    }
+
+    fn read(&self, path: &Utf8Path, node: Option<&Node>) -> Result<Option<Vec<u8>>> {
+        let Some(Node::File { digest, object, .. }) = node else { return Ok(None) };
+        let wanted = Wanted { path, digest, object: object.as_deref() };
+        let Some(mut content) = self.contents.open(&wanted)? else { return Ok(None) };
+        let mut bytes = Vec::new();
+        content.read_to_end(&mut bytes)?;
+        Ok(Some(bytes))
+    }
+}
+
+impl Versions for OnDisk {
+    fn before(&self, change: &EntryChange) -> Result<Option<Vec<u8>>> {
+        self.read(&change.path, change.from.as_ref())
+    }
+
+    fn after(&self, change: &EntryChange) -> Result<Option<Vec<u8>>> {
+        self.read(&change.path, change.to.as_ref())
+    }
+}
+
+/// The root of a deployment that is there, with the `/var` that it would see.
+pub(in crate::pipeline) fn root_of(host: &Host, side: &Side) -> Result<Root> {
+    let root = Root::new(host.deployment_root(&side.status)?);
+    if side.status.booted {
+        return Ok(root);
+    }
+    Ok(match host.var()? {
+        Some(var) => root.with_var(var),
+        None => root,
+    })
+}
+
+/// The repo's objects.
+pub(in crate::pipeline) fn objects(host: &Host) -> Result<RepoObjects> {
+    let objects: Dir = host.root().open_dir("ostree/repo/objects")?;
+    Ok(RepoObjects(objects))
+}
