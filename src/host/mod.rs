@@ -3,6 +3,8 @@
 //! without libostree.
 
 #[cfg(feature = "ostree")]
+pub mod config_files;
+#[cfg(feature = "ostree")]
 pub mod lock_holder;
 #[cfg(feature = "ostree")]
 pub mod pull;
