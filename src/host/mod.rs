@@ -2,6 +2,9 @@
 //! that this process holds the host lock. What the small binary of the initramfs has of it does
 //! without libostree.
 
+pub mod converge;
+#[cfg(feature = "ostree")]
+pub mod config_files;
 #[cfg(feature = "ostree")]
 pub mod actions;
 #[cfg(feature = "ostree")]

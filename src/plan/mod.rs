@@ -5,6 +5,7 @@
 //! [`Decision::NothingToDo`] is how `mcd` verifies that a change is complete.
 
 pub mod apply;
+pub mod boot;
 pub mod preflight;
 #[cfg(test)]
 mod tests;
