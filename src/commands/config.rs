@@ -1,5 +1,8 @@
 //! The verbs of configuration.
 
+#[cfg(feature = "ostree")]
+mod diff;
+
 use anyhow::Result;
 
 use super::Ended;
@@ -8,13 +11,14 @@ use crate::options::config::ConfigRequest;
 use crate::ui::Printer;
 
 /// Carries a request out.
-pub(super) fn run(request: ConfigRequest, _printer: &Printer) -> Result<Ended> {
+#[cfg_attr(
+    not(feature = "ostree"),
+    expect(unused_variables, reason = "no verb of this build shows anything")
+)]
+pub(super) fn run(request: ConfigRequest, printer: &Printer) -> Result<Ended> {
     match request {
-        ConfigRequest::Apply(_)
-        | ConfigRequest::Diff(_)
-        | ConfigRequest::Verify(_)
-        | ConfigRequest::Validate(_)
-        | ConfigRequest::Boot(_)
-        | ConfigRequest::Forget(_) => Err(Fault::refused("this verb is being built").into()),
+        #[cfg(feature = "ostree")]
+        ConfigRequest::Diff(options) => diff::run(&options, printer),
+        _ => Err(Fault::refused("this verb is being built").into()),
     }
 }

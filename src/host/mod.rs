@@ -27,6 +27,8 @@ mod host_lock;
 #[cfg(feature = "ostree")]
 mod pin;
 #[cfg(feature = "ostree")]
+pub mod policies;
+#[cfg(feature = "ostree")]
 mod preflight;
 #[cfg(feature = "ostree")]
 mod prune;

@@ -4,7 +4,11 @@
 //! the digest that the registry gave. Planning again on a fresh observation and getting
 //! [`Decision::NothingToDo`] is how `mcd` verifies that a change is complete.
 
+pub mod config;
+pub mod content;
+pub mod disruption;
 pub mod preflight;
+pub mod registries;
 #[cfg(test)]
 mod tests;
 
