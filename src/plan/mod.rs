@@ -5,7 +5,11 @@
 //! [`Decision::NothingToDo`] is how `mcd` verifies that a change is complete.
 
 pub mod boot;
+pub mod config;
+pub mod content;
+pub mod disruption;
 pub mod preflight;
+pub mod registries;
 #[cfg(test)]
 mod tests;
 
