@@ -10,6 +10,7 @@
 
 #[cfg(feature = "ostree")]
 mod bars;
+pub mod diff;
 mod fault;
 mod history;
 mod progress;

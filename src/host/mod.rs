@@ -2,9 +2,9 @@
 //! that this process holds the host lock. What the small binary of the initramfs has of it does
 //! without libostree.
 
-pub mod converge;
 #[cfg(feature = "ostree")]
 pub mod config_files;
+pub mod converge;
 #[cfg(feature = "ostree")]
 pub mod actions;
 #[cfg(feature = "ostree")]
@@ -33,6 +33,8 @@ mod etc_merge;
 mod host_lock;
 #[cfg(feature = "ostree")]
 mod pin;
+#[cfg(feature = "ostree")]
+pub mod policies;
 #[cfg(feature = "ostree")]
 mod preflight;
 #[cfg(feature = "ostree")]

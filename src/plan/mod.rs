@@ -6,7 +6,11 @@
 
 pub mod apply;
 pub mod boot;
+pub mod config;
+pub mod content;
+pub mod disruption;
 pub mod preflight;
+pub mod registries;
 #[cfg(test)]
 mod tests;
 
