@@ -200,6 +200,16 @@ pub fn entry(intent: &Intent, outcome: HistoryOutcome, why: Option<String>) -> H
     }
 }
 
+/// What became of a live apply, now.
+pub fn entry_of_live(live: &Live, outcome: HistoryOutcome, why: Option<String>) -> HistoryEntry {
+    HistoryEntry {
+        who: live.who.clone(),
+        from: Some(describe_config(&live.back.manifest.names)),
+        why,
+        ..HistoryEntry::new(live.id.clone(), describe_config(&live.to.manifest.names), outcome, now())
+    }
+}
+
 /// What a change leads to, for people.
 fn describe(intent: &Intent) -> String {
     let image = match (&intent.asked, &intent.digest) {

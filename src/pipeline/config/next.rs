@@ -5,12 +5,12 @@ use anyhow::Result;
 
 use super::ConfigRequest;
 use super::layering::Content;
+use super::observe::Observed;
 use super::want::Wanted;
-use crate::host::layer;
-use crate::host::HostLocked;
+use crate::host::{DeployRequest, HostLocked, history_entry, layer};
 use crate::model::kargs::KernelArguments;
-use crate::model::live::NextBoot;
-use crate::model::records::{Intent, IntentState, RECORD_VERSION};
+use crate::model::live::{Live, NextBoot};
+use crate::model::records::{HistoryOutcome, Intent, IntentState, RECORD_VERSION};
 use crate::pipeline::Session;
 use crate::pipeline::commit::check_before_commit;
 use crate::plan::apply::After;
@@ -119,4 +119,59 @@ pub(super) fn keep(locked: &HostLocked<'_>, next: &NextBoot) -> Result<()> {
         locked.keep_derived(&intent.commit, &intent.image_commit)?;
     }
     Ok(())
+}
+
+/// The change with an id of its own, where what is staged is not of ours: another tool copies the
+/// origin, and with it the id of the running deployment.
+pub(super) fn named(locked: &HostLocked<'_>, observed: &Observed, next: NextBoot) -> NextBoot {
+    let is_ours = observed.intent.as_ref().is_some_and(|intent| intent.id == next.before.id);
+    let after = next.after.map(|mut after| {
+        if !is_ours {
+            after.id = locked.new_id();
+        }
+        after
+    });
+    NextBoot { after, ..next }
+}
+
+/// Makes what waits what it is to be. Doing it again changes nothing.
+pub(super) fn bring_forward(locked: &HostLocked<'_>, next: &NextBoot, live: &Live) -> Result<()> {
+    match (&next.after, next.staged) {
+        (Some(after), true) => stage(locked, after),
+        (Some(after), false) => {
+            locked.set_keep_ref(&after.id, &after.commit)?;
+            locked.write_intent(after)
+        }
+        (None, true) => locked.return_to_booted(&live.who),
+        (None, false) => {
+            let Some(dropped) = locked.clear_intent()? else { return Ok(()) };
+            let why = Some(format!("superseded by {}", live.id));
+            locked.append_history(history_entry(&dropped, HistoryOutcome::Cancelled, why))
+        }
+    }
+}
+
+/// What waited before waits again.
+pub(super) fn bring_back(locked: &HostLocked<'_>, next: &NextBoot) -> Result<()> {
+    if next.staged {
+        return stage(locked, &next.before);
+    }
+    locked.set_keep_ref(&next.before.id, &next.before.commit)?;
+    locked.write_intent(&next.before)
+}
+
+/// Stages a change, unless it is what the next boot starts.
+fn stage(locked: &HostLocked<'_>, intent: &Intent) -> Result<()> {
+    let status = locked.status()?;
+    let is_there = status.next_boot().is_some_and(|next| {
+        next.name.checksum == intent.commit && next.id.as_ref() == Some(&intent.id)
+            && KernelArguments::parse(&next.kernel_arguments)
+                .is_equivalent(&KernelArguments::parse(&intent.kernel_arguments))
+    });
+    if is_there {
+        return Ok(());
+    }
+    let committed = Intent { state: IntentState::Committed, ..intent.clone() };
+    locked.prepare(&committed)?;
+    locked.deploy(&DeployRequest::from(&committed)).map(drop)
 }
