@@ -44,6 +44,8 @@ pub enum ToldBy {
     Record,
     /// The record in its `/etc`, which another tool's merge took over from one of ours.
     Stranger,
+    /// A record that tells it is damaged.
+    Unknown,
 }
 
 impl Configured {

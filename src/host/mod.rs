@@ -8,6 +8,8 @@ pub mod converge;
 #[cfg(feature = "ostree")]
 pub mod actions;
 #[cfg(feature = "ostree")]
+pub mod layer;
+#[cfg(feature = "ostree")]
 pub mod lock_holder;
 #[cfg(feature = "ostree")]
 pub mod pull;

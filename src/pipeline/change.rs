@@ -5,6 +5,7 @@ use anyhow::Result;
 use super::Session;
 use super::acquire::{self, PullSettings, Source};
 use super::commit::{check_before_commit, commit};
+use super::config::{self, Done};
 use crate::error::Fault;
 use crate::host::{Wait, history_entry, now};
 use crate::model::digest::Digest;
@@ -65,12 +66,15 @@ pub enum Outcome {
         /// It is finalised at shutdown.
         staged: bool,
     },
+    /// Made on the running system.
+    Applied(Box<Done>),
     /// Something else would have booted; now what runs stays.
     ReturnedToBooted(DeploymentName),
 }
 
 /// Moves the host to an image and arguments, as far as `request.until` says.
 pub fn pivot(session: &Session, request: &PivotRequest) -> Result<Outcome> {
+    config::continue_live(session, request.wait, request.until == Until::Planned)?;
     let host = session.host.status()?;
     let mut desired = Desired { image: request.image.clone(), resolved: None, kargs: request.kargs.clone() };
     let mut decision = decide(&desired, &host)?;
@@ -82,6 +86,15 @@ pub fn pivot(session: &Session, request: &PivotRequest) -> Result<Outcome> {
         desired.resolved = Some(found.digest().clone());
         decision = decide(&desired, &host)?;
         source = Some(found);
+    }
+    if let Decision::ReturnToBooted { .. } = decision
+        && !config::Observed::look(&session.host)?.has_same_config()
+    {
+        // The image runs, but what is configured waits for the next boot with another one.
+        decision = keep_config(&desired, &host)?;
+        if let Some(image) = &request.image {
+            source = Some(acquire::find(session, image, &request.pull)?);
+        }
     }
     let plan = describe(session, &decision, &host, source.as_ref(), request.reboot)?;
     if request.until == Until::Planned {
@@ -112,6 +125,18 @@ fn decide(desired: &Desired, host: &HostStatus) -> Result<Decision> {
         Ok(None) => Err(no_deployment(host).into()),
         Err(invalid) => Err(Fault::usage(invalid.to_string()).into()),
     }
+}
+
+/// The wanted image as a deployment of its own.
+fn keep_config(desired: &Desired, host: &HostStatus) -> Result<Decision> {
+    let next = host.next_boot().ok_or_else(|| no_deployment(host))?;
+    let arguments = KernelArguments::parse(&next.kernel_arguments).apply(&desired.kargs);
+    Ok(Decision::Deploy(Deploy {
+        image: desired.image.clone(),
+        digest: desired.resolved.clone(),
+        kernel_arguments: arguments.map_err(Fault::from)?,
+        base: next.name.clone(),
+    }))
 }
 
 pub(super) fn no_deployment(host: &HostStatus) -> Fault {
@@ -188,18 +213,26 @@ fn carry_out(
 ) -> Result<Outcome> {
     let pulled = source.map(|source| acquire::obtain(session, source)).transpose()?;
     session.stop_if_asked()?;
-    let (commit_id, digest, asked_digest) = match pulled {
+    let observed = config::Observed::look(&session.host)?;
+    let next = &observed.next;
+    let (image_commit, digest, asked_digest) = match pulled {
         Some(pulled) => (pulled.commit, Some(pulled.digest), pulled.asked_digest),
-        None => (deploy.base.checksum.clone(), None, None),
+        None => {
+            let (digest, asked) = (next.status.digest.clone(), next.status.asked_digest.clone());
+            (next.configured.image_commit.clone(), digest, asked)
+        }
     };
+    let kept_image = if deploy.image.is_none() { next.status.image.clone() } else { None };
+    let layered = config::carried(session, &observed, &image_commit)?;
+    let commit_id = layered.as_ref().map_or(&image_commit, |(layered, _)| &layered.commit).clone();
     check_before_commit(session, &commit_id)?;
     let locked = session.host.lock(wait(session, request.wait))?;
-    let present = locked.status()?;
-    if present.next_boot().map(|next| &next.name) != Some(&deploy.base) {
-        return Err(Fault::failed("the host changed while the image was fetched")
-            .why("another run of mcd, or another tool, made or dropped a deployment")
-            .next("run the same command again: nothing is fetched twice")
-            .into());
+    if observed.next.status.name != deploy.base {
+        return Err(config::changed_meanwhile().into());
+    }
+    observed.confirm(&locked)?;
+    if layered.is_some() {
+        locked.keep_derived(&commit_id, &image_commit)?;
     }
     let intent = Intent {
         version: RECORD_VERSION,
@@ -208,13 +241,13 @@ fn carry_out(
         asked: deploy.image,
         digest,
         asked_digest,
-        image_commit: commit_id.clone(),
+        image_commit,
         commit: commit_id,
         kernel_arguments: deploy.kernel_arguments.to_string(),
         base: Some(deploy.base),
         request_digest: request.request_digest.clone(),
         reboot: request.reboot,
-        kept_image: None,
+        kept_image,
         config: None,
         live: false,
         who: request.who.clone(),

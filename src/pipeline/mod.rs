@@ -7,6 +7,7 @@
 mod acquire;
 mod change;
 mod commit;
+pub mod config;
 mod request;
 mod resume;
 

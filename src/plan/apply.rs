@@ -4,6 +4,19 @@
 //! Whether there is nothing to do is judged against the next boot; whether a change can be made live,
 //! against what runs.
 
+use super::config::Changes;
+use crate::model::manifest::Manifest;
+
+/// Whether two manifests ask for the same of a host, and say the same about where it comes from.
+/// Labels, and where contents are kept, do not count.
+pub fn means_the_same(one: &Manifest, other: &Manifest) -> bool {
+    let said = |manifest: &Manifest| {
+        let Manifest { names, kernel_arguments, kernel_type, extensions, .. } = manifest.clone();
+        (names, kernel_arguments, kernel_type, extensions)
+    };
+    said(one) == said(other) && Changes::between(one, other, &|_| None).is_empty()
+}
+
 /// What was found when the three were compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {

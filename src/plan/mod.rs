@@ -185,6 +185,20 @@ pub enum Step {
         /// Older deployments that go with the switch.
         removes: Vec<DeploymentName>,
     },
+    /// Make files, units and keys what the configuration says.
+    Configure {
+        /// The MachineConfigs.
+        names: Vec<String>,
+        /// Paths that change.
+        changes: usize,
+        /// On the running root, now; else in a commit that the next boot starts.
+        live: bool,
+    },
+    /// A service is told.
+    Act {
+        /// The call of systemd: `reload crio.service`.
+        action: String,
+    },
     /// Drop what would have booted and stay with what runs.
     ReturnToBooted {
         /// What runs now.
@@ -232,6 +246,16 @@ impl fmt::Display for Step {
                 }
                 Ok(())
             }
+            Self::Configure { names, changes, live } => {
+                let names = if names.is_empty() { "no configuration".to_owned() } else { names.join(", ") };
+                let (verb, place) = if *live {
+                    ("lay down", "on the running system")
+                } else {
+                    ("add", "to the image, in a commit of its own")
+                };
+                write!(f, "{verb} {names} {place}: {changes} paths change")
+            }
+            Self::Act { action } => f.write_str(action),
             Self::ReturnToBooted { booted, dropped } => {
                 write!(f, "drop {} and stay with {}, which runs now", short_name(dropped), short_name(booted))
             }

@@ -3,34 +3,57 @@
 use anyhow::Result;
 
 use super::ConfigRequest;
+use super::live::{Ready, actions_of, carry_out};
 use super::want::Wanted;
-use super::{deploy, live, recover};
-use crate::pipeline::change::{describe_change, nothing_to_do, wait};
+use super::{deploy, next, recover};
+use crate::error::Fault;
+use crate::pipeline::change::wait;
 use crate::pipeline::{Outcome, Session, Until, acquire};
-use crate::plan::apply::Way;
+use crate::plan::apply::{After, Way};
 
 /// Makes the host what the request says, as far as it goes.
 pub fn apply(session: &Session, request: &ConfigRequest) -> Result<Outcome> {
     recover::continue_live(session, request.wait, request.until == Until::Planned)?;
     let wanted = Wanted::work_out(session, request)?;
     let plan = super::propose::plan(session, request, &wanted)?;
-    if wanted.way == Way::NothingToDo {
-        return Ok(Outcome::NothingToDo(wanted.observed.next.status.name.clone()));
-    }
-    if request.until == Until::Planned {
+    if request.until == Until::Planned && wanted.way != Way::NothingToDo {
         return Ok(Outcome::Planned(plan));
     }
     acquire::refuse_failed("the change", &plan.checks)?;
     match wanted.way {
-        Way::NothingToDo => unreachable!(),
+        Way::NothingToDo => Ok(Outcome::NothingToDo(wanted.observed.next.status.name.clone())),
         Way::ReturnToBooted => {
             let locked = session.host.lock(wait(session, request.wait))?;
             wanted.observed.confirm(&locked)?;
             locked.return_to_booted(&request.who)?;
-            let running = wanted.observed.running.as_ref().map(|running| running.status.name.clone());
-            Ok(Outcome::ReturnedToBooted(running.unwrap_or(wanted.observed.next.status.name.clone())))
+            Ok(Outcome::ReturnedToBooted(wanted.side().status.name.clone()))
         }
-        Way::Live(after) => live::apply(session, request, &wanted, after),
+        Way::Live(after) => make_live(session, request, &wanted, after),
         Way::Deploy => deploy::deploy(session, request, &wanted),
     }
+}
+
+/// Makes the change on the running system.
+fn make_live(
+    session: &Session,
+    request: &ConfigRequest,
+    wanted: &Wanted<'_>,
+    after: After,
+) -> Result<Outcome> {
+    let Some(layered) = &wanted.live else {
+        return Err(Fault::failed("nothing of this sysroot runs").into());
+    };
+    let done = carry_out(
+        session,
+        Ready {
+            observed: &wanted.observed,
+            commit: &layered.commit,
+            manifest: &layered.manifest,
+            actions: actions_of(&wanted.verdict),
+            next: next::work_out(session, request, wanted, after)?,
+            who: &request.who,
+            wait: request.wait,
+        },
+    )?;
+    Ok(Outcome::Applied(Box::new(done)))
 }

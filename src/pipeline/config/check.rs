@@ -17,7 +17,7 @@ const FIPS_ARGUMENT: &str = "fips=1";
 pub(super) fn host(session: &Session, observed: &Observed, request: &ConfigRequest) -> Result<()> {
     only_files_of_others(request)?;
     fips(session, observed, request)?;
-    packages(observed, request)
+    Ok(packages(observed, request)?)
 }
 
 /// Image, arguments and packages are the MachineConfig's; other sources bring files.

@@ -61,7 +61,6 @@ pub(super) fn carry_out(session: &Session, ready: Ready<'_>) -> Result<Done> {
     let back = record(running, &running.configured.manifest, running.configured.commit.as_deref());
     refuse_problems(&preflight(
         &root,
-        &objects(&session.host)?,
         &Converge { to: &to, known: &[&back.manifest], scopes: &SCOPES, now: now() },
     )?)?;
     session.stop_if_asked()?;
@@ -139,8 +138,10 @@ impl Run<'_> {
             self.warn(format!("the failure cannot be recorded: {error:#}"));
         }
         let fault = crate::error::to_fault(cause);
+        // A converge that could not undo itself was undone here.
+        let kind = if fault.kind == ExitKind::NotUndone { ExitKind::Failed } else { fault.kind };
         match undone {
-            Ok(()) => Fault::new(fault.kind.at_most_failed(), format!("{names} was not applied: {}", fault.what))
+            Ok(()) => Fault::new(kind, format!("{names} was not applied: {}", fault.what))
                 .why(fault.why.unwrap_or_else(|| "see the journal".to_owned()))
                 .next(fault.next.unwrap_or_else(|| "everything is as it was before; try again".to_owned()))
                 .into(),

@@ -9,7 +9,7 @@ mod carry;
 mod check;
 mod content;
 mod deploy;
-mod forget;
+
 mod image;
 mod layering;
 mod live;
@@ -17,17 +17,20 @@ mod next;
 mod observe;
 mod propose;
 mod recover;
-mod root;
-mod verify;
+
+
 mod want;
 
 pub use apply::apply;
-pub use forget::forget;
-pub use propose::{Proposal, propose, propose_for_root};
-pub use root::{RootRequest, apply_to_root};
-pub use verify::{Verified, verify, verify_root};
+
+pub use live::Done;
+pub use propose::{Proposal, propose};
+
+
 
 pub(in crate::pipeline) use carry::carried;
+pub(in crate::pipeline) use observe::{Observed, changed_meanwhile};
+pub(in crate::pipeline) use recover::continue_live;
 
 use super::{PullSettings, Until};
 use crate::model::config::Config;

@@ -8,6 +8,7 @@ use crate::model::kargs::KernelArguments;
 use crate::model::records::Intent;
 use crate::model::status::{DeploymentStatus, HostStatus};
 use crate::pipeline::change::no_deployment;
+use crate::plan::apply::means_the_same;
 
 /// A deployment with what is managed on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +30,7 @@ pub(in crate::pipeline) struct Observed {
 }
 
 impl Side {
-    fn read(host: &Host, status: &DeploymentStatus) -> Result<Self> {
+    pub(in crate::pipeline) fn read(host: &Host, status: &DeploymentStatus) -> Result<Self> {
         let configured = host.configured(status)?;
         if configured.told_by == ToldBy::Unknown {
             return Err(unknown(status).into());
@@ -54,10 +55,7 @@ impl Observed {
         if now == *self {
             return Ok(());
         }
-        Err(Fault::failed("the host changed while the change was made ready")
-            .why("another run of mcd, or another tool, changed a deployment or its configuration")
-            .next("run the same command again: nothing is fetched twice")
-            .into())
+        Err(changed_meanwhile().into())
     }
 
     fn of(host: &Host, status: &HostStatus) -> Result<Self> {
@@ -78,10 +76,23 @@ impl Observed {
         self.next.status.booted
     }
 
+    /// Whether the next boot would have the configuration that runs.
+    pub(in crate::pipeline) fn has_same_config(&self) -> bool {
+        let next = &self.next.configured.carried;
+        self.running.as_ref().is_none_or(|running| means_the_same(&running.configured.carried, next))
+    }
+
     /// What was prepared and waits for somebody to commit it.
     pub(in crate::pipeline) fn prepared(&self) -> Option<&Intent> {
         self.intent.as_ref().filter(|intent| !intent.is_committed())
     }
+}
+
+/// The fault of a host that is another than the one that was looked at.
+pub(in crate::pipeline) fn changed_meanwhile() -> Fault {
+    Fault::failed("the host changed while the change was made ready")
+        .why("another run of mcd, or another tool, changed a deployment or its configuration")
+        .next("run the same command again: nothing is fetched twice")
 }
 
 fn unknown(status: &DeploymentStatus) -> Fault {

@@ -9,14 +9,13 @@ use super::image::{self, WantedImage};
 use super::layering::{Content, Layering};
 use super::observe::{Observed, Side};
 use crate::host::layer::Layered;
-use crate::host::{self, converge};
+use crate::host::policies::policies;
 use crate::model::kargs::KernelArguments;
 use crate::model::manifest::{Manifest, Scope};
 use crate::pipeline::Session;
-use crate::plan::apply::{Alike, Facts, Way, way};
-use crate::plan::config::{ArgumentsChange, Changes, ImageChange, means_the_same};
+use crate::plan::apply::{Alike, Facts, Way, means_the_same, way};
+use crate::plan::config::{ArgumentsChange, Changes, EntryChange, ImageChange};
 use crate::plan::disruption::{REGISTRIES_CONF, Verdict, judge};
-use crate::plan::registries;
 
 /// A request, worked out.
 #[derive(Debug)]
@@ -69,7 +68,7 @@ impl<'s> Wanted<'s> {
     }
 
     fn judge(&mut self, session: &Session, request: &ConfigRequest) -> Result<()> {
-        let policies = host::policies(&self.root(session)?)?;
+        let policies = policies(&self.root(session)?)?;
         let on_running = match (&self.observed.running, &self.live) {
             (Some(running), Some(live)) => Some((running, live)),
             _ => None,
@@ -78,7 +77,7 @@ impl<'s> Wanted<'s> {
             Some((running, live)) => Some(changes_of(session, running, &live.manifest)?),
             None => None,
         };
-        let disk = OnDisk::of(session, self.observed.running.as_ref().unwrap_or(&self.observed.next))?;
+        let disk = OnDisk::of(session, self.side())?;
         let verdict_of = |changes: &Changes| -> Result<Verdict> {
             let meaning = match changes.file(REGISTRIES_CONF.into()) {
                 Some(change) => Some(disk.meaning(change)?),
@@ -98,6 +97,16 @@ impl<'s> Wanted<'s> {
         };
         self.verdict = verdict_of(&self.changes)?;
         Ok(())
+    }
+
+    /// What the changes are told against: what runs, else what the next boot would start.
+    pub(super) fn side(&self) -> &Side {
+        self.observed.running.as_ref().unwrap_or(&self.observed.next)
+    }
+
+    /// How many paths change on disk.
+    pub(super) fn changed_paths(&self) -> usize {
+        paths(&self.changes).filter(|change| change.is_visible()).count()
     }
 
     fn facts(&self, live_will_do: bool) -> Facts {
@@ -158,8 +167,12 @@ fn changes_of(session: &Session, side: &Side, manifest: &Manifest) -> Result<Cha
 }
 
 fn touches_usr(changes: &Changes) -> bool {
+    paths(changes).any(|change| change.is_visible() && Scope::of(&change.path) == Some(Scope::Usr))
+}
+
+fn paths(changes: &Changes) -> impl Iterator<Item = &EntryChange> {
     let all = changes.files.iter().chain(changes.units.values().flatten()).chain(&changes.keys);
-    all.chain(&changes.derived).any(|change| Scope::of(&change.path) == Some(Scope::Usr))
+    all.chain(&changes.derived)
 }
 
 fn content<'a>(side: &'a Side, request: &'a ConfigRequest) -> Content<'a> {
