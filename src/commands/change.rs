@@ -30,6 +30,12 @@ pub(super) struct Line {
 }
 
 impl Line {
+    /// What a dry run says.
+    pub(super) fn planned(plan: Plan) -> (Self, String) {
+        let text = plan.to_string();
+        (Self { plan: Some(plan), ..Self::of("planned") }, text)
+    }
+
     /// A line of one word.
     pub(super) fn of(outcome: &'static str) -> Self {
         Self { outcome, ..Self::default() }
@@ -43,9 +49,7 @@ pub(super) fn describe(outcome: &Outcome, verb: &str) -> (Line, String) {
             Line { outcome: "nothing-to-do", deployment: Some(name.clone()), ..Line::default() },
             format!("nothing to do: the next boot starts {}, which is just that\n", short_name(name)),
         ),
-        Outcome::Planned(plan) => {
-            (Line { outcome: "planned", plan: Some(plan.clone()), ..Line::default() }, plan.to_string())
-        }
+        Outcome::Planned(plan) => Line::planned(plan.clone()),
         Outcome::Prepared(intent) => (
             Line { outcome: "prepared", id: Some(intent.id.clone()), ..Line::default() },
             if intent.live {

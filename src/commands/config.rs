@@ -1,7 +1,11 @@
 //! The verbs of configuration.
 
 #[cfg(feature = "ostree")]
+mod apply;
+#[cfg(feature = "ostree")]
 mod diff;
+#[cfg(feature = "ostree")]
+mod place;
 #[cfg(feature = "ostree")]
 mod validate;
 
@@ -16,6 +20,8 @@ use crate::ui::Printer;
 #[cfg_attr(not(feature = "ostree"), expect(unused_variables, reason = "no verb of it prints yet"))]
 pub(super) fn run(request: ConfigRequest, printer: &Printer) -> Result<Ended> {
     match request {
+        #[cfg(feature = "ostree")]
+        ConfigRequest::Apply(options) => apply::run(options, printer),
         #[cfg(feature = "ostree")]
         ConfigRequest::Diff(options) => diff::run(&options, printer),
         #[cfg(feature = "ostree")]

@@ -28,7 +28,7 @@ mod cancel;
 mod configured;
 #[cfg(feature = "ostree")]
 mod deploy;
-mod durable;
+pub(crate) mod durable;
 #[cfg(feature = "ostree")]
 mod etc_merge;
 #[cfg(feature = "ostree")]
@@ -57,14 +57,16 @@ mod sysroot;
 #[cfg(feature = "ostree")]
 pub use {
     cancel::Cancelled,
+    configured::{Configured, ToldBy},
     deploy::{DeployRequest, Deployed},
     etc_merge::EtcConflict,
     host_lock::{HostLocked, Wait},
     pin::Pinned,
     preflight::{CommitFacts, EtcLayout, commit_facts},
     prune::{Freed, PruneOptions, Pruned, RemoveLeftovers},
-    configured::{Configured, ToldBy},
-    records::{describe_config, entry as history_entry, entry_of_live as history_of_live},
+    records::{
+        RecordsFolder, describe_config, entry as history_entry, entry_of_live as history_of_live, new_id,
+    },
     requests::HostRequest,
     rollback::{RollBack, RolledBack},
     settle::Settled,

@@ -33,9 +33,10 @@ impl Host {
 
     /// The live apply that is under way.
     pub fn live(&self) -> Result<Option<Live>> {
-        let Some(folder) = self.records()? else { return Ok(None) };
-        let Some(content) = durable::read(&folder, LIVE)? else { return Ok(None) };
-        Ok(Some(Live::parse(&content)?))
+        match self.records()? {
+            Some(folder) => RecordsFolder(folder).live(),
+            None => Ok(None),
+        }
     }
 
     /// What was done.
@@ -55,13 +56,53 @@ impl Host {
     }
 }
 
+/// The folder of the records, whoever's it is. Whoever writes holds the lock of its host.
+#[derive(Debug)]
+pub struct RecordsFolder(Dir);
+
+impl RecordsFolder {
+    /// That of a root without OSTree, made if it is missing.
+    pub fn of_root(root: &Dir) -> Result<Self> {
+        Ok(Self(durable::private_folder(root, &format!("var/{DIRECTORY}"))?))
+    }
+
+    /// The live apply that is under way.
+    pub fn live(&self) -> Result<Option<Live>> {
+        let Some(content) = durable::read(&self.0, LIVE)? else { return Ok(None) };
+        Ok(Some(Live::parse(&content)?))
+    }
+
+    /// Replaces the record of the live apply that is under way.
+    pub fn write_live(&self, live: &Live) -> Result<()> {
+        durable::replace(&self.0, LIVE, &live.to_bytes())
+    }
+
+    /// No live apply is under way any more.
+    pub fn clear_live(&self) -> Result<()> {
+        durable::remove(&self.0, LIVE)
+    }
+
+    /// Adds to the history; beyond its length the oldest go.
+    #[context("Adding to the history")]
+    pub fn append_history(&self, entry: HistoryEntry) -> Result<()> {
+        let mut history = read_history(&self.0)?;
+        history.push(entry);
+        durable::replace(&self.0, HISTORY, history.to_text().as_bytes())
+    }
+}
+
+/// An id for a new change: when it was asked for, and something that makes it the only one.
+pub fn new_id(place: &str) -> String {
+    let now = jiff::Timestamp::now();
+    let seed = format!("{} {} {place}", now.as_nanosecond(), std::process::id());
+    let unique = Digest::of(seed.as_bytes());
+    format!("{}-{}", now.strftime("%Y%m%d-%H%M%S"), &unique.hex()[..6])
+}
+
 impl HostLocked<'_> {
-    /// An id for a new change: when it was asked for, and something that makes it the only one.
+    /// An id for a new change.
     pub fn new_id(&self) -> String {
-        let now = jiff::Timestamp::now();
-        let seed = format!("{} {} {}", now.as_nanosecond(), std::process::id(), self.host().path());
-        let unique = Digest::of(seed.as_bytes());
-        format!("{}-{}", now.strftime("%Y%m%d-%H%M%S"), &unique.hex()[..6])
+        new_id(self.host().path().as_str())
     }
 
     /// Records a change as prepared: its commit is kept, and it is the one that is under way. What
@@ -102,24 +143,20 @@ impl HostLocked<'_> {
 
     /// Replaces the record of the live apply that is under way.
     pub fn write_live(&self, live: &Live) -> Result<()> {
-        durable::replace(&self.make_records()?, LIVE, &live.to_bytes())
+        RecordsFolder(self.make_records()?).write_live(live)
     }
 
     /// No live apply is under way any more.
     pub fn clear_live(&self) -> Result<()> {
         match self.host().records()? {
-            Some(folder) => durable::remove(&folder, LIVE),
+            Some(folder) => RecordsFolder(folder).clear_live(),
             None => Ok(()),
         }
     }
 
     /// Adds to the history; beyond its length the oldest go.
-    #[context("Adding to the history")]
     pub fn append_history(&self, entry: HistoryEntry) -> Result<()> {
-        let folder = self.make_records()?;
-        let mut history = read_history(&folder)?;
-        history.push(entry);
-        durable::replace(&folder, HISTORY, history.to_text().as_bytes())
+        RecordsFolder(self.make_records()?).append_history(entry)
     }
 
     /// Keeps `commit` in the repo for as long as a record names it by `id`.

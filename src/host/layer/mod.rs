@@ -31,3 +31,12 @@ pub fn layer(_repo: &ostree::Repo, _request: &LayerRequest<'_>) -> Result<Layere
 pub fn manifest_of_commit(_repo: &ostree::Repo, _commit: &str) -> Result<Option<Manifest>> {
     Ok(None)
 }
+
+pub fn compose_for_root(
+    _root: &cap_std_ext::cap_std::fs::Dir,
+    _config: &Config,
+    _source: &Source,
+    _previous: &Manifest,
+) -> Result<(Manifest, std::collections::BTreeMap<crate::model::digest::Digest, crate::model::config::Blob>)> {
+    Err(Fault::failed("layering is being built").into())
+}

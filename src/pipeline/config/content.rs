@@ -1,5 +1,6 @@
 //! What stands on a root now, and the bytes behind the nodes of a manifest.
 
+use std::collections::BTreeMap;
 use std::io::Read as _;
 
 use anyhow::Result;
@@ -7,8 +8,10 @@ use camino::Utf8Path;
 use cap_std_ext::cap_std::fs::Dir;
 
 use super::observe::Side;
-use crate::host::converge::{Contents, RepoObjects, Root, Wanted, differences};
 use crate::host::Host;
+use crate::host::converge::{Contents, InMemory, RepoObjects, Root, Several, Wanted, differences};
+use crate::model::config::Blob;
+use crate::model::digest::Digest;
 use crate::model::manifest::{Entry, Manifest, Node, Scope};
 use crate::pipeline::Session;
 use crate::plan::config::EntryChange;
@@ -20,7 +23,7 @@ pub(in crate::pipeline) const EVERYWHERE: [Scope; 3] = [Scope::Usr, Scope::Etc, 
 
 /// A root with what holds the contents of its managed files.
 #[derive(Debug)]
-pub(in crate::pipeline) struct OnDisk {
+pub struct OnDisk {
     root: Option<Root>,
     contents: Box<dyn Contents>,
 }
@@ -33,8 +36,13 @@ impl OnDisk {
     }
 
     /// A root without OSTree.
-    pub(in crate::pipeline) fn plain(root: Root, contents: Box<dyn Contents>) -> Self {
-        Self { root: Some(root), contents }
+    pub(in crate::pipeline) fn plain(
+        root: Root,
+        stored: Box<dyn Contents>,
+        new: &BTreeMap<Digest, Blob>,
+    ) -> Self {
+        let new: Box<dyn Contents> = Box::new(InMemory(new.clone()));
+        Self { root: Some(root), contents: Box::new(Several(vec![new, stored])) }
     }
 
     /// What is at the path of an entry, where that is just what it asks for. What else is there is not

@@ -5,14 +5,15 @@
 
 use anyhow::Result;
 
-use super::content::{objects, root_of};
+use super::content::root_of;
+use super::ground::{Deployed, Ground};
 use super::next;
 use super::observe::{Observed, Side};
 use crate::error::{ExitKind, Fault};
-use crate::host::converge::{Converge, Converged, Problem, Root, converge, preflight};
-use crate::host::{HostLocked, actions, describe_config, history_of_live, now};
+use crate::host::converge::{Converge, Converged, Problem, converge, preflight};
+use crate::host::{actions, describe_config, history_of_live, now};
 use crate::model::applied::{APPLIED_VERSION, Applied};
-use crate::model::event::Event;
+use crate::model::event::{Event, EventSink};
 use crate::model::live::{LIVE_VERSION, Live, LiveAction, LiveState, NextBoot};
 use crate::model::manifest::{Manifest, Scope};
 use crate::model::policy::Action;
@@ -84,15 +85,14 @@ pub(super) fn carry_out(session: &Session, ready: Ready<'_>) -> Result<Done> {
         next::keep(&locked, next)?;
     }
     locked.write_live(&live)?;
-    Run { session, locked: &locked, root: &root }.forward(live)
+    let ground = Deployed { locked: &locked, root };
+    Run { ground: &ground, sink: session.sink.as_ref() }.forward(live)
 }
 
-/// A live apply that goes on, with the host lock held.
-#[derive(Debug)]
+/// A live apply that goes on, with the lock of the place held.
 pub(super) struct Run<'a> {
-    pub(super) session: &'a Session,
-    pub(super) locked: &'a HostLocked<'a>,
-    pub(super) root: &'a Root,
+    pub(super) ground: &'a dyn Ground,
+    pub(super) sink: &'a dyn EventSink,
 }
 
 impl Run<'_> {
@@ -112,17 +112,15 @@ impl Run<'_> {
         let converged = self.lay_down(&live.to, &live.back.manifest)?;
         if live.owes_actions() {
             live.state = LiveState::Acting;
-            self.locked.write_live(live)?;
-            for action in &live.actions {
+            self.ground.write_live(live)?;
+            for action in live.actions.iter().filter(|_| self.ground.runs()) {
                 *tried += 1;
-                actions::run(action, self.session.sink.as_ref())?;
+                actions::run(action, self.sink)?;
             }
         }
         live.state = LiveState::Staging;
-        self.locked.write_live(live)?;
-        if let Some(next) = &live.next {
-            next::bring_forward(self.locked, next, live)?;
-        }
+        self.ground.write_live(live)?;
+        self.ground.bring_forward(live)?;
         Ok(converged)
     }
 
@@ -133,7 +131,7 @@ impl Run<'_> {
         let names = describe_config(&live.to.manifest.names);
         let undone = self.undo(&live, had_staged, tried);
         let why = Some(format!("{cause:#}"));
-        let told = self.locked.append_history(history_of_live(&live, HistoryOutcome::Failed, why));
+        let told = self.ground.append_history(history_of_live(&live, HistoryOutcome::Failed, why));
         if let Err(error) = told {
             self.warn(format!("the failure cannot be recorded: {error:#}"));
         }
@@ -153,25 +151,25 @@ impl Run<'_> {
     }
 
     fn undo(&self, live: &Live, had_staged: bool, tried: usize) -> Result<()> {
-        if let Err(error) = self.locked.write_live(live) {
+        if let Err(error) = self.ground.write_live(live) {
             // A full disk must not keep the old files from coming back.
             self.warn(format!("the record of the live apply cannot be written: {error:#}"));
         }
         self.lay_down(&live.back, &live.to.manifest)?;
         for action in live.actions.iter().take(tried) {
-            if let Err(error) = actions::run(action, self.session.sink.as_ref()) {
+            if let Err(error) = actions::run(action, self.sink) {
                 self.warn(format!("with the old files back: {error:#}"));
             }
         }
-        if let Some(next) = live.next.as_ref().filter(|_| had_staged) {
-            next::bring_back(self.locked, next)?;
+        if had_staged {
+            self.ground.bring_back(live)?;
         }
-        self.locked.clear_live()
+        self.ground.clear_live()
     }
 
     fn lay_down(&self, to: &Applied, known: &Manifest) -> Result<Converged> {
-        let request = Converge { to, known: &[known], scopes: &SCOPES, now: now() };
-        let converged = converge(self.root, &objects(self.locked.host())?, &request)?;
+        let request = Converge { to, known: &[known], scopes: self.ground.scopes(), now: now() };
+        let converged = converge(self.ground.root(), self.ground.contents()?.as_ref(), &request)?;
         for message in &converged.warnings {
             self.warn(message.clone());
         }
@@ -181,16 +179,16 @@ impl Run<'_> {
     /// The records of what is done. What fails here is said, but does not undo it.
     fn note_done(&self, live: &Live) {
         let noted = self
-            .locked
+            .ground
             .append_history(history_of_live(live, HistoryOutcome::Applied, None))
-            .and_then(|()| self.locked.clear_live());
+            .and_then(|()| self.ground.clear_live());
         if let Err(error) = noted {
             self.warn(format!("the change is made, but its records cannot be written: {error:#}"));
         }
     }
 
     fn warn(&self, message: String) {
-        self.session.sink.event(Event::Warning { message });
+        self.sink.event(Event::Warning { message });
     }
 }
 

@@ -10,6 +10,7 @@ mod check;
 mod content;
 mod deploy;
 
+mod ground;
 mod image;
 mod layering;
 mod live;
@@ -19,12 +20,16 @@ mod propose;
 mod recover;
 
 
+mod root;
+mod store;
 mod want;
 
 pub use apply::apply;
 
 pub use live::Done;
+pub use content::OnDisk;
 pub use propose::{Proposal, propose};
+pub use root::{PlainRoot, RootOutcome, apply_to_root, propose_for_root};
 
 
 

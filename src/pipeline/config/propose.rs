@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::ConfigRequest;
 use super::content::OnDisk;
 use super::live::actions_of;
-use super::want::Wanted;
+use super::want::{Wanted, changed_paths};
 use crate::pipeline::Session;
 use crate::plan::apply::Way;
 use crate::plan::config::Changes;
@@ -40,12 +40,19 @@ pub fn propose(session: &Session, request: &ConfigRequest) -> Result<Proposal> {
     })
 }
 
+impl Proposal {
+    /// How many paths change on disk.
+    pub fn changed_paths(&self) -> usize {
+        changed_paths(&self.changes)
+    }
+}
+
 /// The steps of a request.
 pub(super) fn plan(session: &Session, request: &ConfigRequest, wanted: &Wanted<'_>) -> Result<Plan> {
     let mut plan = Plan { steps: Vec::new(), checks: Vec::new() };
     let configure = |live| Step::Configure {
         names: request.config.names.clone(),
-        changes: wanted.changed_paths(),
+        changes: changed_paths(&wanted.changes),
         live,
     };
     let next = &wanted.observed.next;

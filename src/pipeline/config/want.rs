@@ -104,11 +104,6 @@ impl<'s> Wanted<'s> {
         self.observed.running.as_ref().unwrap_or(&self.observed.next)
     }
 
-    /// How many paths change on disk.
-    pub(super) fn changed_paths(&self) -> usize {
-        paths(&self.changes).filter(|change| change.is_visible()).count()
-    }
-
     fn facts(&self, live_will_do: bool) -> Facts {
         let same_arguments = |side: &Side| side.kernel_arguments.is_equivalent(&self.kernel_arguments);
         let alike = |side: &Side, image: bool, layered: &Layered| Alike {
@@ -168,6 +163,11 @@ fn changes_of(session: &Session, side: &Side, manifest: &Manifest) -> Result<Cha
 
 fn touches_usr(changes: &Changes) -> bool {
     paths(changes).any(|change| change.is_visible() && Scope::of(&change.path) == Some(Scope::Usr))
+}
+
+/// How many paths change on disk.
+pub(super) fn changed_paths(changes: &Changes) -> usize {
+    paths(changes).filter(|change| change.is_visible()).count()
 }
 
 fn paths(changes: &Changes) -> impl Iterator<Item = &EntryChange> {
