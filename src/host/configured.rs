@@ -68,6 +68,30 @@ impl Configured {
     }
 }
 
+impl Configured {
+    /// What somebody should know about it.
+    pub(super) fn notice(&self, deployment: &DeploymentStatus) -> Option<String> {
+        let name = crate::plan::short_name(&deployment.name);
+        match self.told_by {
+            ToldBy::Unknown => Some(format!(
+                "what is managed on deployment {name} cannot be known: its record is damaged; apply the configuration again once /etc/mcd/applied.json is removed"
+            )),
+            ToldBy::Stranger => {
+                let missing = self.carried.entries.iter().filter(|entry| is_below_usr(&entry.path)).count();
+                let lacks = match missing {
+                    0 => String::new(),
+                    1 => "; it lacks 1 managed path below /usr".to_owned(),
+                    count => format!("; it lacks {count} managed paths below /usr"),
+                };
+                Some(format!(
+                    "deployment {name} was made by another tool from a configured one{lacks}; `mcd verify --repair` makes one of it that has everything"
+                ))
+            }
+            _ => None,
+        }
+    }
+}
+
 fn is_below_usr(path: &camino::Utf8Path) -> bool {
     Scope::of(path) == Some(Scope::Usr)
 }
@@ -146,6 +170,12 @@ impl Host {
             named.extend(record.commit.into_iter().chain(record.deployment_commit));
         }
         Ok(Some(named))
+    }
+
+    /// The digest of the image that a commit is of or derived from; none where that is no image, or
+    /// the commit is gone.
+    pub fn image_of_commit(&self, commit: &str) -> Result<Option<String>> {
+        super::status::digest_of_commit(&self.repo()?, commit)
     }
 
     /// What was laid down last in `/var`.

@@ -53,8 +53,15 @@ impl Host {
         let mut deployments = Vec::new();
         for (index, one) in sysroot.deployments().iter().enumerate() {
             let is_booted = booted.as_ref().is_some_and(|booted| booted.equal(one));
-            let status = deployment_status(&repo, one, index, is_booted, &boots)?;
+            let mut status = deployment_status(&repo, one, index, is_booted, &boots)?;
             notices.extend(notice_of(one, &status, &boots));
+            match self.configured(&status) {
+                Ok(configured) => {
+                    notices.extend(configured.notice(&status));
+                    status.config = configured.status(&status);
+                }
+                Err(error) => notices.push(format!("{error:#}")),
+            }
             deployments.push(status);
         }
         if let Some(target) = rollback_target(&deployments).map(|target| target.index) {
@@ -140,6 +147,11 @@ fn deployment_status(
 pub(super) fn kernel_arguments(deployment: &ostree::Deployment) -> KernelArguments {
     let options = deployment.bootconfig().and_then(|entry| entry.get("options"));
     KernelArguments::parse(options.as_deref().unwrap_or_default()).without("ostree")
+}
+
+/// The digest of the image that a commit is of or derived from.
+pub(super) fn digest_of_commit(repo: &ostree::Repo, commit: &str) -> Result<Option<String>> {
+    Ok(Commit::load(repo, commit)?.digest.map(|digest| digest.to_string()))
 }
 
 /// What a commit's metadata says.

@@ -50,6 +50,9 @@ pub struct Manifest {
     /// The password of a user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password: Option<Password>,
+    /// What is laid down belongs to the machine afterwards: the records then name none of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub released: bool,
     /// What a newer version added.
     #[serde(flatten)]
     pub extra: Map<String, Value>,

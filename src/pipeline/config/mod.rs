@@ -10,6 +10,7 @@ mod check;
 mod content;
 mod deploy;
 
+mod forget;
 mod ground;
 mod image;
 mod layering;
@@ -22,13 +23,16 @@ mod recover;
 
 mod root;
 mod store;
+mod verify;
 mod want;
 
 pub use apply::apply;
 
 pub use live::Done;
 pub use content::OnDisk;
+pub use forget::{ForgetRequest, forget};
 pub use propose::{Proposal, propose};
+pub use verify::{HostDifference, HostPart, Repaired, Verified, repair, verify, verify_root};
 pub use root::{PlainRoot, RootOutcome, apply_to_root, propose_for_root};
 
 
