@@ -19,6 +19,8 @@ pub(crate) mod samples;
 mod status;
 mod tally;
 mod text;
+#[cfg(feature = "ostree")]
+mod verified;
 
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::Arc;
@@ -27,6 +29,8 @@ use serde::Serialize;
 
 pub use self::progress::Progress;
 pub use self::text::{clean, size, time};
+#[cfg(feature = "ostree")]
+pub(crate) use self::verified::render as render_verified;
 
 use crate::error::Fault;
 use crate::model::records::HistoryEntry;
@@ -67,6 +71,12 @@ impl Printer {
     /// The host, as `mcd status` shows it.
     pub fn status(&self, host: &HostStatus) -> Result<(), Fault> {
         self.show(host, || status::render(host))
+    }
+
+    /// What a verification found.
+    #[cfg(feature = "ostree")]
+    pub fn verified(&self, found: &crate::pipeline::config::Verified) -> Result<(), Fault> {
+        self.show(found, || verified::render(found))
     }
 
     /// The history, oldest first.

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use crate::host::describe_config;
 use crate::host::converge::{Change, SetAside};
+use crate::model::records::describe_config;
 use crate::model::status::DeploymentName;
 use crate::pipeline::Outcome;
 use crate::plan::{Plan, short_name};

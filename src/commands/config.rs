@@ -5,9 +5,13 @@ mod apply;
 #[cfg(feature = "ostree")]
 mod diff;
 #[cfg(feature = "ostree")]
+mod forget;
+#[cfg(feature = "ostree")]
 mod place;
 #[cfg(feature = "ostree")]
 mod validate;
+#[cfg(feature = "ostree")]
+mod verify;
 
 use anyhow::Result;
 
@@ -24,6 +28,10 @@ pub(super) fn run(request: ConfigRequest, printer: &Printer) -> Result<Ended> {
         ConfigRequest::Apply(options) => apply::run(options, printer),
         #[cfg(feature = "ostree")]
         ConfigRequest::Diff(options) => diff::run(&options, printer),
+        #[cfg(feature = "ostree")]
+        ConfigRequest::Verify(options) => verify::run(options, printer),
+        #[cfg(feature = "ostree")]
+        ConfigRequest::Forget(options) => forget::run(options, printer),
         #[cfg(feature = "ostree")]
         ConfigRequest::Validate(files) => validate::run(&files, printer),
         _ => Err(Fault::refused("this verb is being built").into()),

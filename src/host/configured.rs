@@ -194,9 +194,8 @@ fn judge(status: &DeploymentStatus, record: Option<Applied>, own: Option<Manifes
         Some(id) => record.deployment_id.as_ref() == Some(id),
         None => record.deployment_commit.as_ref() == Some(&status.name.checksum),
     };
-    let is_stranger = |record: &Applied| {
-        own.is_none() && record.deployment_commit.as_ref() != Some(&status.name.checksum)
-    };
+    let is_stranger =
+        |record: &Applied| own.is_none() && record.deployment_commit.as_ref() != Some(&status.name.checksum);
     let told = |told_by, manifest: Manifest, commit| Configured {
         image_commit,
         carried: manifest.clone(),

@@ -3,10 +3,10 @@
 //! without libostree.
 
 #[cfg(feature = "ostree")]
+pub mod actions;
+#[cfg(feature = "ostree")]
 pub mod config_files;
 pub mod converge;
-#[cfg(feature = "ostree")]
-pub mod actions;
 #[cfg(feature = "ostree")]
 pub mod layer;
 #[cfg(feature = "ostree")]
@@ -64,9 +64,7 @@ pub use {
     pin::Pinned,
     preflight::{CommitFacts, EtcLayout, commit_facts},
     prune::{Freed, PruneOptions, Pruned, RemoveLeftovers},
-    records::{
-        RecordsFolder, describe_config, entry as history_entry, entry_of_live as history_of_live, new_id,
-    },
+    records::{RecordsFolder, entry as history_entry, entry_of_live as history_of_live, new_id},
     requests::HostRequest,
     rollback::{RollBack, RolledBack},
     settle::Settled,

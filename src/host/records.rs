@@ -14,7 +14,9 @@ use super::now;
 use super::sysroot::Host;
 use crate::model::digest::Digest;
 use crate::model::live::{LIVE, Live};
-use crate::model::records::{DIRECTORY, HISTORY, History, HistoryEntry, HistoryOutcome, INTENT, Intent};
+use crate::model::records::{
+    DIRECTORY, HISTORY, History, HistoryEntry, HistoryOutcome, INTENT, Intent, describe_config,
+};
 use crate::model::repo_refs::OWN_PREFIX;
 
 impl Host {
@@ -260,11 +262,6 @@ fn describe(intent: &Intent) -> String {
         (Some(one), None) | (None, Some(one)) => one,
         (None, None) => format!("kernel arguments {}", intent.kernel_arguments),
     }
-}
-
-/// A configuration, for people.
-pub fn describe_config(names: &[String]) -> String {
-    if names.is_empty() { "no configuration".to_owned() } else { format!("config {}", names.join(", ")) }
 }
 
 fn read_history(folder: &Dir) -> Result<History> {

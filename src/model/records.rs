@@ -170,6 +170,11 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
+/// A configuration, for people.
+pub fn describe_config(names: &[String]) -> String {
+    if names.is_empty() { "no configuration".to_owned() } else { format!("config {}", names.join(", ")) }
+}
+
 impl Intent {
     /// Reads the record's bytes.
     ///

@@ -14,6 +14,7 @@ use crate::plan;
 /// Commits what `--until prepared` left, without network.
 #[context("Resuming a prepared change")]
 pub fn resume(session: &Session, id: Option<&str>, may_wait: bool) -> Result<Outcome> {
+    super::config::continue_live(session, may_wait, false)?;
     let host = session.host.status()?;
     let Some(intent) = session.host.intent()? else {
         return Err(Fault::refused("nothing is prepared on this host")
@@ -27,6 +28,9 @@ pub fn resume(session: &Session, id: Option<&str>, may_wait: bool) -> Result<Out
             .why("a later request replaced it")
             .next(format!("`mcd pivot --resume={}` commits that one; `mcd status` shows it", intent.id))
             .into());
+    }
+    if intent.live {
+        return super::config::resume_live(session, &intent, may_wait);
     }
     if host.deployments.iter().any(|deployment| deployment.id.as_deref() == Some(&intent.id)) {
         return nothing_to_do(&host);
@@ -47,4 +51,3 @@ fn refuse_superseded(intent: &Intent, host: &HostStatus) -> Result<()> {
         .next("ask again: `mcd pivot IMAGE`; what was fetched is still there")
         .into())
 }
-

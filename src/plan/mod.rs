@@ -120,11 +120,7 @@ fn is_as_wanted(
 
 /// Whether a deployment has an image; none where its tag must be resolved first. The digest that was
 /// asked for and the one that it was resolved to both count.
-pub fn has_image(
-    deployment: &DeploymentStatus,
-    image: &OsImage,
-    resolved: Option<&Digest>,
-) -> Option<bool> {
+pub fn has_image(deployment: &DeploymentStatus, image: &OsImage, resolved: Option<&Digest>) -> Option<bool> {
     let wanted = [image.image.digest.as_ref(), resolved];
     if wanted.iter().all(Option::is_none) {
         return None;

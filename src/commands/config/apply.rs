@@ -66,7 +66,10 @@ fn on_root(
     progress: &Progress,
 ) -> Result<bool> {
     let AskedConfig::Files(files) = &options.asked else {
-        return Err(Fault::usage("--resume is for OSTree hosts: on a root without OSTree nothing is prepared").into());
+        return Err(Fault::usage(
+            "--resume is for OSTree hosts: on a root without OSTree nothing is prepared",
+        )
+        .into());
     };
     if options.until_prepared {
         return Err(Fault::usage("--until prepared is for OSTree hosts")

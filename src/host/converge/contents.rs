@@ -47,27 +47,3 @@ pub struct InMemory(pub BTreeMap<Digest, Blob>);
 /// The first of several that has it.
 #[derive(Debug, Default)]
 pub struct Several(pub Vec<Box<dyn Contents>>);
-
-impl Contents for RepoObjects {
-    fn open(&self, _wanted: &Wanted<'_>) -> Result<Option<Box<dyn Read>>> {
-        Ok(None)
-    }
-}
-
-impl Contents for ContentStore {
-    fn open(&self, _wanted: &Wanted<'_>) -> Result<Option<Box<dyn Read>>> {
-        Ok(None)
-    }
-}
-
-impl Contents for InMemory {
-    fn open(&self, _wanted: &Wanted<'_>) -> Result<Option<Box<dyn Read>>> {
-        Ok(None)
-    }
-}
-
-impl Contents for Several {
-    fn open(&self, _wanted: &Wanted<'_>) -> Result<Option<Box<dyn Read>>> {
-        Ok(None)
-    }
-}

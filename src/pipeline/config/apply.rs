@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::ConfigRequest;
 use super::live::{Ready, actions_of, carry_out};
 use super::want::Wanted;
-use super::{deploy, next, recover};
+use super::{deploy, later, next, recover};
 use crate::error::Fault;
 use crate::pipeline::change::wait;
 use crate::pipeline::{Outcome, Session, Until, acquire};
@@ -28,6 +28,7 @@ pub fn apply(session: &Session, request: &ConfigRequest) -> Result<Outcome> {
             locked.return_to_booted(&request.who)?;
             Ok(Outcome::ReturnedToBooted(wanted.side().status.name.clone()))
         }
+        Way::Live(_) if request.until == Until::Prepared => later::prepare(session, request, &wanted),
         Way::Live(after) => make_live(session, request, &wanted, after),
         Way::Deploy => deploy::deploy(session, request, &wanted),
     }

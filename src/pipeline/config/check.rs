@@ -94,4 +94,3 @@ pub(super) fn no_boot_parts(request: &ConfigRequest) -> Result<(), Fault> {
         None => Ok(()),
     }
 }
-

@@ -13,9 +13,11 @@ use crate::host::converge::{Contents, InMemory, RepoObjects, Root, Several, Want
 use crate::model::config::Blob;
 use crate::model::digest::Digest;
 use crate::model::manifest::{Entry, Manifest, Node, Scope};
+use crate::model::policy::Policies;
 use crate::pipeline::Session;
-use crate::plan::config::EntryChange;
+use crate::plan::config::{Changes, EntryChange};
 use crate::plan::content::Versions;
+use crate::plan::disruption::{REGISTRIES_CONF, Verdict, judge};
 use crate::plan::registries::{self, Meaning};
 
 /// All scopes.
@@ -54,8 +56,17 @@ impl OnDisk {
         differs.is_empty().then(|| entry.node.clone())
     }
 
+    /// What changes ask for.
+    pub(in crate::pipeline) fn verdict(&self, changes: &Changes, policies: &Policies) -> Result<Verdict> {
+        let meaning = match changes.file(REGISTRIES_CONF.into()) {
+            Some(change) => Some(self.meaning(change)?),
+            None => None,
+        };
+        Ok(judge(changes, policies, meaning.as_ref()))
+    }
+
     /// What a change of registries.conf means.
-    pub(in crate::pipeline) fn meaning(&self, change: &EntryChange) -> Result<Meaning> {
+    fn meaning(&self, change: &EntryChange) -> Result<Meaning> {
         let (before, after) = (self.before(change)?, self.after(change)?);
         Ok(registries::compare(before.as_deref(), after.as_deref()))
     }

@@ -97,6 +97,5 @@ pub(super) fn nothing(request: &ForgetRequest) -> ConfigRequest {
 
 /// Whether nothing is managed.
 fn means_nothing(manifest: &Manifest) -> bool {
-    manifest.released
-        || crate::plan::apply::means_the_same(manifest, &Manifest::default())
+    manifest.released || crate::plan::apply::means_the_same(manifest, &Manifest::default())
 }

@@ -11,13 +11,13 @@ use super::next;
 use super::observe::{Observed, Side};
 use crate::error::{ExitKind, Fault};
 use crate::host::converge::{Converge, Converged, Problem, converge, preflight};
-use crate::host::{actions, describe_config, history_of_live, now};
+use crate::host::{actions, history_of_live, now};
 use crate::model::applied::{APPLIED_VERSION, Applied};
 use crate::model::event::{Event, EventSink};
 use crate::model::live::{LIVE_VERSION, Live, LiveAction, LiveState, NextBoot};
 use crate::model::manifest::{Manifest, Scope};
 use crate::model::policy::Action;
-use crate::model::records::HistoryOutcome;
+use crate::model::records::{HistoryOutcome, describe_config};
 use crate::pipeline::Session;
 use crate::pipeline::change::wait;
 use crate::plan::disruption::Verdict;
@@ -143,10 +143,13 @@ impl Run<'_> {
                 .why(fault.why.unwrap_or_else(|| "see the journal".to_owned()))
                 .next(fault.next.unwrap_or_else(|| "everything is as it was before; try again".to_owned()))
                 .into(),
-            Err(error) => Fault::new(ExitKind::NotUndone, format!("{names} is applied in part: {}", fault.what))
-                .why(format!("what was there before cannot be put back: {error:#}"))
-                .next("mend what stands in the way; any `mcd apply`, or `mcd verify --repair`, goes on with it")
-                .into(),
+            Err(error) => Fault::new(
+                ExitKind::NotUndone,
+                format!("{names} is applied in part: {}", fault.what),
+            )
+            .why(format!("what was there before cannot be put back: {error:#}"))
+            .next("mend what stands in the way; any `mcd apply`, or `mcd verify --repair`, goes on with it")
+            .into(),
         }
     }
 

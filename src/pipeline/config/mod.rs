@@ -13,13 +13,13 @@ mod deploy;
 mod forget;
 mod ground;
 mod image;
+mod later;
 mod layering;
 mod live;
 mod next;
 mod observe;
 mod propose;
 mod recover;
-
 
 mod root;
 mod store;
@@ -28,16 +28,15 @@ mod want;
 
 pub use apply::apply;
 
-pub use live::Done;
 pub use content::OnDisk;
 pub use forget::{ForgetRequest, forget};
+pub use live::Done;
 pub use propose::{Proposal, propose};
+pub use root::{PlainRoot, RootForgotten, RootOutcome, apply_to_root, forget_root, propose_for_root};
 pub use verify::{HostDifference, HostPart, Repaired, Verified, repair, verify, verify_root};
-pub use root::{PlainRoot, RootOutcome, apply_to_root, propose_for_root};
-
-
 
 pub(in crate::pipeline) use carry::carried;
+pub(in crate::pipeline) use later::resume as resume_live;
 pub(in crate::pipeline) use observe::{Observed, changed_meanwhile};
 pub(in crate::pipeline) use recover::continue_live;
 

@@ -25,7 +25,7 @@ pub(super) fn work_out(
 ) -> Result<Option<NextBoot>> {
     match after {
         After::MadeAgain => {
-            let before = staged(wanted);
+            let before = staged(&wanted.observed);
             let made = Intent {
                 commit: wanted.next.commit.clone(),
                 kernel_arguments: wanted.kernel_arguments.to_string(),
@@ -40,7 +40,7 @@ pub(super) fn work_out(
             check_before_commit(session, &made.commit)?;
             Ok(Some(NextBoot { before, after: Some(made), staged: true }))
         }
-        After::Drops => Ok(Some(NextBoot { before: staged(wanted), after: None, staged: true })),
+        After::Drops => Ok(Some(NextBoot { before: staged(&wanted.observed), after: None, staged: true })),
         After::Stays => match wanted.observed.prepared() {
             Some(prepared) => prepared_again(session, request, wanted, prepared).map(Some),
             None => Ok(None),
@@ -49,9 +49,9 @@ pub(super) fn work_out(
 }
 
 /// The intent of what would boot next, whoever made it.
-fn staged(wanted: &Wanted<'_>) -> Intent {
-    let next = &wanted.observed.next;
-    let known = wanted.observed.intent.as_ref().filter(|intent| Some(&intent.id) == next.status.id.as_ref());
+pub(super) fn staged(observed: &Observed) -> Intent {
+    let next = &observed.next;
+    let known = observed.intent.as_ref().filter(|intent| Some(&intent.id) == next.status.id.as_ref());
     if let Some(intent) = known {
         return intent.clone();
     }
@@ -65,7 +65,7 @@ fn staged(wanted: &Wanted<'_>) -> Intent {
         image_commit: next.configured.image_commit.clone(),
         commit: next.status.name.checksum.clone(),
         kernel_arguments: next.kernel_arguments.to_string(),
-        base: wanted.observed.running.as_ref().map(|running| running.status.name.clone()),
+        base: observed.running.as_ref().map(|running| running.status.name.clone()),
         request_digest: None,
         reboot: false,
         kept_image: next.status.image.clone(),
@@ -88,9 +88,9 @@ fn prepared_again(
     let previous = layer::manifest_of_commit(&repo, &prepared.commit)?.unwrap_or_default();
     let arguments = KernelArguments::parse(&prepared.kernel_arguments);
     let arguments = match &request.config.kernel_arguments {
-        Some(new) => arguments
-            .replace_managed(&previous.kernel_arguments, new)
-            .map_err(crate::error::Fault::from)?,
+        Some(new) => {
+            arguments.replace_managed(&previous.kernel_arguments, new).map_err(crate::error::Fault::from)?
+        }
         None => arguments,
     };
     let running = &wanted.observed.next;
@@ -104,11 +104,7 @@ fn prepared_again(
         previous: (!request.drops_others).then_some((&previous, prepared.image_commit.as_str())),
     };
     let layered = wanted.layering.make(&prepared.image_commit, content)?;
-    let made = Intent {
-        commit: layered.commit,
-        kernel_arguments: arguments.to_string(),
-        ..prepared.clone()
-    };
+    let made = Intent { commit: layered.commit, kernel_arguments: arguments.to_string(), ..prepared.clone() };
     check_before_commit(session, &made.commit)?;
     Ok(NextBoot { before: prepared.clone(), after: Some(made), staged: false })
 }
@@ -164,7 +160,8 @@ pub(super) fn bring_back(locked: &HostLocked<'_>, next: &NextBoot) -> Result<()>
 fn stage(locked: &HostLocked<'_>, intent: &Intent) -> Result<()> {
     let status = locked.status()?;
     let is_there = status.next_boot().is_some_and(|next| {
-        next.name.checksum == intent.commit && next.id.as_ref() == Some(&intent.id)
+        next.name.checksum == intent.commit
+            && next.id.as_ref() == Some(&intent.id)
             && KernelArguments::parse(&next.kernel_arguments)
                 .is_equivalent(&KernelArguments::parse(&intent.kernel_arguments))
     });

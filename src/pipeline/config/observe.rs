@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 
-use crate::host::{Configured, Host, HostLocked, ToldBy};
 use crate::error::Fault;
+use crate::host::{Configured, Host, HostLocked, ToldBy};
 use crate::model::kargs::KernelArguments;
 use crate::model::records::Intent;
 use crate::model::status::{DeploymentStatus, HostStatus};

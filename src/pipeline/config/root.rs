@@ -7,20 +7,20 @@ use super::content::OnDisk;
 use super::ground::{Ground as _, Plain};
 use super::live::{Done, Run, actions_of, refuse_problems};
 use super::propose::Proposal;
-use super::{ConfigRequest, check, recover, store};
+use super::{ConfigRequest, ForgetRequest, check, recover, store};
 use crate::error::Fault;
 use crate::host::converge::{Converge, Record, Root, RootLock, Stand, lock, preflight, read_record};
+use crate::host::durable;
 use crate::host::layer::compose_for_root;
 use crate::host::policies::policies;
 use crate::host::{RecordsFolder, new_id, now};
-use crate::model::applied::{APPLIED_VERSION, Applied};
+use crate::model::applied::{APPLIED_VERSION, Applied, ETC_RECORD, VAR_RECORD};
 use crate::model::event::EventSink;
 use crate::model::live::{LIVE_VERSION, Live, LiveState};
 use crate::model::manifest::Manifest;
 use crate::pipeline::Until;
 use crate::plan::apply::means_the_same;
 use crate::plan::config::Changes;
-use crate::plan::disruption::{REGISTRIES_CONF, judge};
 use crate::plan::{Plan, Step};
 
 /// A root without OSTree, and whether it is the running one.
@@ -43,6 +43,17 @@ pub enum RootOutcome {
     Applied(Box<Done>),
 }
 
+/// How forgetting ended.
+#[derive(Debug)]
+pub enum RootForgotten {
+    /// Nothing was managed.
+    Nothing,
+    /// What was there before is back.
+    Removed(Box<Done>),
+    /// What is there stays.
+    Kept,
+}
+
 /// What is there, and what is wanted.
 struct Compared {
     before: Applied,
@@ -52,7 +63,11 @@ struct Compared {
 
 /// Makes a root what the request says.
 #[context("Configuring the root")]
-pub fn apply_to_root(place: &PlainRoot, request: &ConfigRequest, sink: &dyn EventSink) -> Result<RootOutcome> {
+pub fn apply_to_root(
+    place: &PlainRoot,
+    request: &ConfigRequest,
+    sink: &dyn EventSink,
+) -> Result<RootOutcome> {
     check::no_boot_parts(request)?;
     let only_look = request.until == Until::Planned;
     let _lock = hold(place, request, only_look)?;
@@ -68,11 +83,7 @@ pub fn apply_to_root(place: &PlainRoot, request: &ConfigRequest, sink: &dyn Even
         return Ok(RootOutcome::Planned(plan(place, request, &proposal)));
     }
     store::add(&place.root, &compared.contents)?;
-    let to = Applied {
-        version: APPLIED_VERSION,
-        manifest: compared.manifest.clone(),
-        ..Applied::default()
-    };
+    let to = Applied { version: APPLIED_VERSION, manifest: compared.manifest.clone(), ..Applied::default() };
     let scopes = ground.scopes();
     let converge = Converge { to: &to, known: &[&compared.before.manifest], scopes, now: now() };
     refuse_problems(&preflight(&place.root, &converge)?)?;
@@ -127,11 +138,7 @@ fn propose_compared(place: &PlainRoot, compared: &Compared) -> Result<Proposal> 
     let disk = OnDisk::plain(again(&place.root)?, store::contents(&place.root)?, &compared.contents);
     let found = |entry: &_| disk.found(entry);
     let changes = Changes::between(&compared.before.manifest, &compared.manifest, &found);
-    let meaning = match changes.file(REGISTRIES_CONF.into()) {
-        Some(change) => Some(disk.meaning(change)?),
-        None => None,
-    };
-    let verdict = judge(&changes, &policies(place.root.dir())?, meaning.as_ref());
+    let verdict = disk.verdict(&changes, &policies(place.root.dir())?)?;
     Ok(Proposal { changes, verdict, way: None, is_estimate: false, versions: disk })
 }
 
@@ -143,4 +150,34 @@ fn plan(place: &PlainRoot, request: &ConfigRequest, proposal: &Proposal) -> Plan
         steps.extend(actions.map(|action| Step::Act { action: action.to_string() }));
     }
     Plan { steps, checks: Vec::new() }
+}
+
+/// Stops managing a root: its records and stored contents go, and what is there stays, or what was there
+/// before comes back.
+pub fn forget_root(
+    place: &PlainRoot,
+    request: &ForgetRequest,
+    sink: &dyn EventSink,
+) -> Result<RootForgotten> {
+    if !request.keep {
+        return Ok(match apply_to_root(place, &super::forget::nothing(request), sink)? {
+            RootOutcome::Applied(done) => RootForgotten::Removed(done),
+            RootOutcome::NothingToDo | RootOutcome::Planned(_) => RootForgotten::Nothing,
+        });
+    }
+    let _lock = lock(&place.root, request.wait)?;
+    let records = RecordsFolder::of_root(place.root.dir())?;
+    let ground = Plain { root: &place.root, runs: place.runs, records: &records };
+    recover::continue_live_on(&ground, records.live()?, sink, false)?;
+    if matches!(read_record(&place.root, Record::Etc)?, Stand::Missing) {
+        return Ok(RootForgotten::Nothing);
+    }
+    for record in [VAR_RECORD, ETC_RECORD] {
+        let (folder, name) = record.rsplit_once('/').unwrap_or(("", record));
+        if let Ok(folder) = place.root.dir().open_dir(folder) {
+            durable::remove(&folder, name)?;
+        }
+    }
+    store::prune(&place.root, &[])?;
+    Ok(RootForgotten::Kept)
 }

@@ -3,14 +3,16 @@
 use anyhow::Result;
 use serde::Serialize;
 
-use super::content::{EVERYWHERE, OnDisk, objects, root_of};
+use super::content::{EVERYWHERE, root_of};
 use super::ground::{Deployed, Ground, Plain};
 use super::live::{actions_of, record};
 use super::observe::{Observed, Side};
 use super::root::PlainRoot;
 use super::{carry, recover};
 use crate::error::Fault;
-use crate::host::converge::{Converge, Converged, Difference, Record, Stand, converge, differences, read_record};
+use crate::host::converge::{
+    Converge, Converged, Difference, Record, Stand, converge, differences, read_record,
+};
 use crate::host::policies::policies;
 use crate::host::{HostLocked, RecordsFolder, ToldBy, actions, now};
 use crate::model::applied::Applied;
@@ -182,12 +184,7 @@ fn image_difference(session: &Session, observed: &Observed, side: &Side) -> Resu
 }
 
 /// Puts files right, and tells the services of what changed.
-fn lay_down(
-    session: &Session,
-    locked: &HostLocked<'_>,
-    side: &Side,
-    found: &Verified,
-) -> Result<Converged> {
+fn lay_down(session: &Session, locked: &HostLocked<'_>, side: &Side, found: &Verified) -> Result<Converged> {
     if side.status.staged {
         return Ok(Converged::default());
     }
@@ -262,7 +259,12 @@ fn deploy(session: &Session, observed: &Observed, may_wait: bool, who: &str) -> 
 }
 
 /// Compares a root without OSTree with its record; with `repair`, puts right what differs.
-pub fn verify_root(place: &PlainRoot, repair: bool, may_wait: bool, sink: &dyn EventSink) -> Result<Verified> {
+pub fn verify_root(
+    place: &PlainRoot,
+    repair: bool,
+    may_wait: bool,
+    sink: &dyn EventSink,
+) -> Result<Verified> {
     let told = match read_record(&place.root, Record::Etc)? {
         Stand::Known(applied) => *applied,
         Stand::Missing => return Ok(Verified::default()),

@@ -15,7 +15,7 @@ use crate::model::manifest::{Manifest, Scope};
 use crate::pipeline::Session;
 use crate::plan::apply::{Alike, Facts, Way, means_the_same, way};
 use crate::plan::config::{ArgumentsChange, Changes, EntryChange, ImageChange};
-use crate::plan::disruption::{REGISTRIES_CONF, Verdict, judge};
+use crate::plan::disruption::Verdict;
 
 /// A request, worked out.
 #[derive(Debug)]
@@ -78,13 +78,7 @@ impl<'s> Wanted<'s> {
             None => None,
         };
         let disk = OnDisk::of(session, self.side())?;
-        let verdict_of = |changes: &Changes| -> Result<Verdict> {
-            let meaning = match changes.file(REGISTRIES_CONF.into()) {
-                Some(change) => Some(disk.meaning(change)?),
-                None => None,
-            };
-            Ok(judge(changes, &policies, meaning.as_ref()))
-        };
+        let verdict_of = |changes: &Changes| disk.verdict(changes, &policies);
         let live_will_do = match &live_changes {
             Some(changes) => !verdict_of(changes)?.needs_reboot() && !touches_usr(changes),
             None => false,
@@ -156,7 +150,7 @@ impl<'s> Wanted<'s> {
 
 /// What differs between what belongs on a deployment and a manifest; what is there as wanted already is
 /// adopted.
-fn changes_of(session: &Session, side: &Side, manifest: &Manifest) -> Result<Changes> {
+pub(super) fn changes_of(session: &Session, side: &Side, manifest: &Manifest) -> Result<Changes> {
     let disk = OnDisk::of(session, side)?;
     Ok(Changes::between(&side.configured.manifest, manifest, &|entry| disk.found(entry)))
 }
