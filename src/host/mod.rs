@@ -6,6 +6,8 @@
 pub mod config_files;
 pub mod converge;
 #[cfg(feature = "ostree")]
+pub mod layer;
+#[cfg(feature = "ostree")]
 pub mod lock_holder;
 #[cfg(feature = "ostree")]
 pub mod pull;
