@@ -1,10 +1,13 @@
 //! Making derived commits, protected from a cleanup until a ref of ours holds them.
 
 use anyhow::Result;
+use cap_std_ext::cap_std::fs::Dir;
 
 use crate::host::layer::{LayerRequest, Layered, layer};
 use crate::host::repo_lock::{self, RepoLock};
-use crate::model::config::Config;
+use crate::error::Fault;
+use crate::model::boot_order::merge_source;
+use crate::model::config::{Config, Invalid};
 use crate::model::event::Event;
 use crate::model::manifest::{Manifest, Source};
 use crate::pipeline::Session;
@@ -13,6 +16,8 @@ use crate::pipeline::Session;
 #[derive(Debug)]
 pub(in crate::pipeline) struct Layering<'s> {
     session: &'s Session,
+    /// The `/etc` that a new deployment starts from: its users and groups stay.
+    etc: Option<Dir>,
     _lock: RepoLock,
 }
 
@@ -32,10 +37,13 @@ impl<'s> Layering<'s> {
         let repo = session.host.root().open_dir("ostree/repo")?;
         let token = session.interrupt.token();
         let lock = repo_lock::shared(&repo, session.sink.as_ref(), &|| token.is_cancelled())?;
-        match lock {
-            Some(lock) => Ok(Self { session, _lock: lock }),
-            None => anyhow::bail!("stopped while waiting for a cleanup"),
-        }
+        let Some(lock) = lock else { anyhow::bail!("stopped while waiting for a cleanup") };
+        let status = session.host.status()?;
+        let etc = match merge_source(&status.deployments) {
+            Some(source) => Some(session.host.deployment_root(source)?.open_dir("etc")?),
+            None => None,
+        };
+        Ok(Self { session, etc, _lock: lock })
     }
 
     /// Makes the derived commit of an image commit.
@@ -48,11 +56,21 @@ impl<'s> Layering<'s> {
                 source: content.config.map_or_else(Source::default, |(_, source)| source.clone()),
                 previous: content.previous.map(|(manifest, _)| manifest),
                 previous_image_commit: content.previous.map(|(_, commit)| commit),
+                etc: self.etc.as_ref(),
             },
-        )?;
+        )
+        .map_err(refused)?;
         for message in &layered.warnings {
             self.session.sink.event(Event::Warning { message: message.clone() });
         }
         Ok(layered)
+    }
+}
+
+/// What an image or a root cannot honour, as a refusal.
+pub(super) fn refused(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast::<Invalid>() {
+        Ok(invalid) => Fault::from(invalid).into(),
+        Err(error) => error,
     }
 }

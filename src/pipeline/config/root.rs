@@ -6,6 +6,7 @@ use fn_error_context::context;
 use super::content::OnDisk;
 use super::ground::{Ground as _, Plain};
 use super::live::{Done, Run, actions_of, refuse_problems};
+use super::layering::refused;
 use super::propose::Proposal;
 use super::{ConfigRequest, ForgetRequest, check, recover, store};
 use crate::error::Fault;
@@ -15,7 +16,7 @@ use crate::host::layer::compose_for_root;
 use crate::host::policies::policies;
 use crate::host::{RecordsFolder, new_id, now};
 use crate::model::applied::{APPLIED_VERSION, Applied, ETC_RECORD, VAR_RECORD};
-use crate::model::event::EventSink;
+use crate::model::event::{Event, EventSink};
 use crate::model::live::{LIVE_VERSION, Live, LiveState};
 use crate::model::manifest::Manifest;
 use crate::pipeline::Until;
@@ -74,7 +75,7 @@ pub fn apply_to_root(
     let records = RecordsFolder::of_root(place.root.dir())?;
     let ground = Plain { root: &place.root, runs: place.runs, records: &records };
     recover::continue_live_on(&ground, records.live()?, sink, only_look)?;
-    let compared = compare(place, request)?;
+    let compared = compare(place, request, sink)?;
     if means_the_same(&compared.before.manifest, &compared.manifest) {
         return Ok(RootOutcome::NothingToDo);
     }
@@ -107,16 +108,20 @@ pub fn apply_to_root(
 }
 
 /// What a request would change.
-pub fn propose_for_root(place: &PlainRoot, request: &ConfigRequest) -> Result<Proposal> {
+pub fn propose_for_root(
+    place: &PlainRoot,
+    request: &ConfigRequest,
+    sink: &dyn EventSink,
+) -> Result<Proposal> {
     check::no_boot_parts(request)?;
-    propose_compared(place, &compare(place, request)?)
+    propose_compared(place, &compare(place, request, sink)?)
 }
 
 fn hold(place: &PlainRoot, request: &ConfigRequest, only_look: bool) -> Result<Option<RootLock>> {
     if only_look { Ok(None) } else { lock(&place.root, request.wait).map(Some) }
 }
 
-fn compare(place: &PlainRoot, request: &ConfigRequest) -> Result<Compared> {
+fn compare(place: &PlainRoot, request: &ConfigRequest, sink: &dyn EventSink) -> Result<Compared> {
     let before = match read_record(&place.root, Record::Etc)? {
         Stand::Known(applied) => *applied,
         Stand::Missing => Applied::default(),
@@ -127,10 +132,14 @@ fn compare(place: &PlainRoot, request: &ConfigRequest) -> Result<Compared> {
                 .into());
         }
     };
-    let nothing = Manifest::default();
-    let previous = if request.drops_others { &nothing } else { &before.manifest };
-    let composed = compose_for_root(place.root.dir(), &request.config, &request.source, previous)?;
-    Ok(Compared { before, manifest: composed.0, contents: composed.1 })
+    let previous = (!request.drops_others).then_some(&before.manifest);
+    let (manifest, contents, warnings) =
+        compose_for_root(place.root.dir(), Some(&request.config), &request.source, previous)
+            .map_err(refused)?;
+    for message in warnings {
+        sink.event(Event::Warning { message });
+    }
+    Ok(Compared { before, manifest, contents })
 }
 
 fn propose_compared(place: &PlainRoot, compared: &Compared) -> Result<Proposal> {

@@ -1,0 +1,1 @@
+//! Layering on real repos.
