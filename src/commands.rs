@@ -31,6 +31,8 @@ pub enum Ended {
     Done,
     /// Nothing was to do, and the caller wants to know it by the exit code.
     Unchanged,
+    /// What was looked at is refused, and the answer says why.
+    Refused,
 }
 
 impl Ended {
@@ -39,6 +41,7 @@ impl Ended {
         match self {
             Self::Done => 0,
             Self::Unchanged => ExitKind::Unchanged.code(),
+            Self::Refused => ExitKind::Refused.code(),
         }
     }
 }
