@@ -20,6 +20,8 @@ mod status;
 mod tally;
 mod text;
 #[cfg(feature = "ostree")]
+mod validate;
+#[cfg(feature = "ostree")]
 mod verified;
 
 use std::io::{self, IsTerminal as _, Write};
@@ -33,6 +35,8 @@ pub use self::text::{clean, size, time};
 pub(crate) use self::verified::render as render_verified;
 
 use crate::error::Fault;
+#[cfg(feature = "ostree")]
+use crate::model::config::{Config, Invalid};
 use crate::model::records::HistoryEntry;
 use crate::model::status::HostStatus;
 
@@ -82,6 +86,13 @@ impl Printer {
     /// The history, oldest first.
     pub fn history(&self, entries: &[HistoryEntry]) -> Result<(), Fault> {
         self.show(&entries, || history::render(entries))
+    }
+
+    /// What `mcd validate` found: warnings are for people, the rest is the answer.
+    #[cfg(feature = "ostree")]
+    pub fn validated(&self, found: &Result<Config, Invalid>) -> Result<(), Fault> {
+        people(&validate::warnings(found));
+        self.show(&validate::Answer::from(found), || validate::render(found))
     }
 
     /// A line of plain data on stdout, whatever the mode.

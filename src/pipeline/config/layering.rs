@@ -3,9 +3,9 @@
 use anyhow::Result;
 use cap_std_ext::cap_std::fs::Dir;
 
+use crate::error::Fault;
 use crate::host::layer::{LayerRequest, Layered, layer};
 use crate::host::repo_lock::{self, RepoLock};
-use crate::error::Fault;
 use crate::model::boot_order::merge_source;
 use crate::model::config::{Config, Invalid};
 use crate::model::event::Event;

@@ -5,8 +5,8 @@ use fn_error_context::context;
 
 use super::content::OnDisk;
 use super::ground::{Ground as _, Plain};
-use super::live::{Done, Run, actions_of, refuse_problems};
 use super::layering::refused;
+use super::live::{Done, Run, actions_of, refuse_problems};
 use super::propose::Proposal;
 use super::{ConfigRequest, ForgetRequest, check, recover, store};
 use crate::error::Fault;
