@@ -33,6 +33,8 @@ pub enum Ended {
     Unchanged,
     /// What was compared differs; it has been shown.
     Differs,
+    /// What was looked at is refused, and the answer says why.
+    Refused,
 }
 
 impl Ended {
@@ -42,6 +44,7 @@ impl Ended {
             Self::Done => 0,
             Self::Unchanged => ExitKind::Unchanged.code(),
             Self::Differs => ExitKind::Differs.code(),
+            Self::Refused => ExitKind::Refused.code(),
         }
     }
 }

@@ -19,6 +19,8 @@ pub(crate) mod samples;
 mod status;
 mod tally;
 mod text;
+#[cfg(feature = "ostree")]
+mod validate;
 
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::Arc;
@@ -29,6 +31,8 @@ pub use self::progress::Progress;
 pub use self::text::{clean, size, time};
 
 use crate::error::Fault;
+#[cfg(feature = "ostree")]
+use crate::model::config::{Config, Invalid};
 use crate::model::records::HistoryEntry;
 use crate::model::status::HostStatus;
 
@@ -72,6 +76,13 @@ impl Printer {
     /// The history, oldest first.
     pub fn history(&self, entries: &[HistoryEntry]) -> Result<(), Fault> {
         self.show(&entries, || history::render(entries))
+    }
+
+    /// What `mcd validate` found: warnings are for people, the rest is the answer.
+    #[cfg(feature = "ostree")]
+    pub fn validated(&self, found: &Result<Config, Invalid>) -> Result<(), Fault> {
+        people(&validate::warnings(found));
+        self.show(&validate::Answer::from(found), || validate::render(found))
     }
 
     /// A line of plain data on stdout, whatever the mode.

@@ -23,7 +23,7 @@ use super::digest::Digest;
 use super::image_ref::OsImage;
 
 #[cfg(feature = "ostree")]
-pub use read::{Input, Invalid, read};
+pub use read::{CONTENT_MAX, CONTENTS_MAX, Input, Invalid, gunzip, read};
 
 /// What is wanted of a host, from all the files of one request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -100,7 +100,7 @@ pub enum RequestKind {
 }
 
 /// The bytes of a file, or where they are.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Contents {
     /// Decoded, unpacked and checked.
     Inline(Blob),
@@ -116,7 +116,7 @@ pub enum Contents {
 }
 
 /// Ignition's `verification.hash`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum ContentHash {
     /// `sha256-HEX`.
     Sha256(Digest),
@@ -127,6 +127,24 @@ pub enum ContentHash {
 /// Bytes that may be a secret: cheap to copy, never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Blob(Arc<[u8]>);
+
+impl fmt::Debug for Contents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Inline(blob) => blob.fmt(f),
+            Self::Remote { .. } => f.write_str("to be fetched"),
+        }
+    }
+}
+
+impl fmt::Debug for ContentHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sha256(_) => "sha256",
+            Self::Sha512(_) => "sha512",
+        })
+    }
+}
 
 impl Blob {
     /// The bytes.
