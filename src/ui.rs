@@ -10,6 +10,7 @@
 
 #[cfg(feature = "ostree")]
 mod bars;
+#[cfg(feature = "ostree")]
 pub mod diff;
 mod fault;
 mod history;

@@ -5,9 +5,12 @@
 //! [`Decision::NothingToDo`] is how `mcd` verifies that a change is complete.
 
 pub mod config;
+#[cfg(feature = "ostree")]
 pub mod content;
+#[cfg(feature = "ostree")]
 pub mod disruption;
 pub mod preflight;
+#[cfg(feature = "ostree")]
 pub mod registries;
 #[cfg(test)]
 mod tests;
