@@ -13,8 +13,9 @@ use camino::Utf8Path;
 use serde::Serialize;
 
 use super::config::{Changes, EntryChange};
-use super::registries::Meaning;
-use crate::model::manifest::Scope;
+use super::content::{LARGEST_DIFF, Versions};
+use super::registries::{self, Meaning};
+use crate::model::manifest::{Node, Scope};
 use crate::model::policy::{Action, CRIO, Origin, Policies, Policy};
 
 /// The file whose change is judged by its meaning.
@@ -80,6 +81,21 @@ pub fn judge(changes: &Changes, policies: &Policies, registries: Option<&Meaning
     reasons.extend(changes.units.iter().map(|(name, parts)| unit(name, parts, policies, usr)));
     reasons.extend(keys(changes, policies));
     Verdict { actions: join(&reasons), reasons }
+}
+
+/// What a change of [`REGISTRIES_CONF`] means, for [`judge`]; none if there is no such change, or if
+/// its contents cannot be read.
+pub fn registries(changes: &Changes, versions: &dyn Versions) -> Option<Meaning> {
+    let change = changes.files.iter().find(|change| change.name() == REGISTRIES_CONF)?;
+    // A file of another size than any real one is not worth its memory: it counts as unsafe.
+    let read = |node: &Option<Node>, side: &dyn Fn() -> anyhow::Result<Option<Vec<u8>>>| match node {
+        None => Some(None),
+        Some(Node::File { size, .. }) if *size <= LARGEST_DIFF => side().ok().flatten().map(Some),
+        Some(_) => None,
+    };
+    let before = read(&change.from, &|| versions.before(change))?;
+    let after = read(&change.to, &|| versions.after(change))?;
+    Some(registries::compare(before.as_deref(), after.as_deref()))
 }
 
 /// Whether what is below `/usr` can change without a boot.
