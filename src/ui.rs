@@ -75,6 +75,12 @@ impl Printer {
         self.show(&entries, || history::render(entries))
     }
 
+    /// What an apply would change, as `mcd diff` shows it.
+    #[cfg(feature = "ostree")]
+    pub fn diff(&self, view: &diff::DiffView<'_>) -> Result<(), Fault> {
+        self.show(&diff::Document::from(view), || diff::render(view))
+    }
+
     /// A line of plain data on stdout, whatever the mode.
     pub fn line(&self, text: &str) {
         data(&format!("{text}\n"));

@@ -101,7 +101,8 @@ impl Policies {
             (format!("{anchors}/iri-root-ca.crt"), vec![restart(trust)]),
             ("/etc/kubernetes/credential-providers".to_owned(), vec![restart("kubelet.service")]),
             (
-                "/etc/systemd/system/kubelet.service.d/40-kubelet-crio-image-credential-provider.conf".to_owned(),
+                "/etc/systemd/system/kubelet.service.d/40-kubelet-crio-image-credential-provider.conf"
+                    .to_owned(),
                 vec![Action::DaemonReload, restart("kubelet.service")],
             ),
             ("/etc/iri-registry".to_owned(), vec![restart(registry)]),

@@ -125,10 +125,8 @@ pub struct ImageChange {
     pub after: String,
 }
 
-/// What a host has at paths that only one of two manifests names.
-///
-/// For an entry that becomes managed: what is there now. For one that is no longer managed: what
-/// comes back there. [`None`] if that is not known: then it is what the image has.
+/// What a host has now where an entry becomes managed. [`None`] if that is not known: then it is what
+/// the image has.
 pub type Found<'a> = &'a dyn Fn(&Entry) -> Option<Node>;
 
 /// The paths at which two manifests differ, by path.
@@ -152,7 +150,7 @@ fn by_path(manifest: &Manifest) -> BTreeMap<&Utf8PathBuf, &Entry> {
 
 /// How one path differs.
 fn change(old: Option<&Entry>, new: Option<&Entry>, found: Found<'_>) -> Option<EntryChange> {
-    let other = |entry: &Entry| found(entry).or_else(|| entry.default.clone()).and_then(present);
+    let default = |entry: &Entry| entry.default.clone();
     let (entry, kind, from, to) = match (old, new) {
         (None, None) => return None,
         (Some(old), Some(new)) => {
@@ -164,12 +162,13 @@ fn change(old: Option<&Entry>, new: Option<&Entry>, found: Found<'_>) -> Option<
             (new, ChangeKind::Changed(aspects), from, to)
         }
         (None, Some(new)) => {
-            let (from, to) = (other(new), present(new.node.clone()));
+            let from = found(new).or_else(|| default(new)).and_then(present);
+            let to = present(new.node.clone());
             let is_there = aspects(from.as_ref(), to.as_ref()) == Aspects::default();
             (new, if is_there { ChangeKind::Adopted } else { ChangeKind::Added }, from, to)
         }
         (Some(old), None) => {
-            let (from, to) = (present(old.node.clone()), other(old));
+            let (from, to) = (present(old.node.clone()), default(old).and_then(present));
             let stays = aspects(from.as_ref(), to.as_ref()) == Aspects::default();
             (old, if stays { ChangeKind::Released } else { ChangeKind::Removed }, from, to)
         }
@@ -213,11 +212,9 @@ pub fn aspects(from: Option<&Node>, to: Option<&Node>) -> Aspects {
         (
             Some(Node::Directory { mode, uid, gid, .. }),
             Some(Node::Directory { mode: new_mode, uid: new_uid, gid: new_gid, .. }),
-        ) => Aspects {
-            mode: mode != new_mode,
-            owner: (uid, gid) != (new_uid, new_gid),
-            ..Aspects::default()
-        },
+        ) => {
+            Aspects { mode: mode != new_mode, owner: (uid, gid) != (new_uid, new_gid), ..Aspects::default() }
+        }
         (
             Some(Node::Symlink { target, uid, gid, .. }),
             Some(Node::Symlink { target: new_target, uid: new_uid, gid: new_gid, .. }),

@@ -158,7 +158,8 @@ pub fn is_secret(change: &EntryChange) -> bool {
     if matches!(change.part, Part::Keys(_)) {
         return false;
     }
-    let is_closed = |node: &Option<Node>| matches!(node, Some(Node::File { mode, .. }) if mode & EVERYBODY_READS == 0);
+    let is_closed =
+        |node: &Option<Node>| matches!(node, Some(Node::File { mode, .. }) if mode & EVERYBODY_READS == 0);
     is_closed(&change.from)
         || is_closed(&change.to)
         || has_secret_name(&change.path)

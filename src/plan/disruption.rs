@@ -21,6 +21,9 @@ use crate::model::policy::{Action, CRIO, Origin, Policies, Policy};
 /// The file whose change is judged by its meaning.
 pub const REGISTRIES_CONF: &str = "/etc/containers/registries.conf";
 
+/// Why an entry that is adopted or released needs nothing.
+pub const AS_WANTED: &str = "is as wanted already";
+
 /// Where systemd reads units, and would go on with what it read before.
 const UNIT_FOLDERS: [&str; 2] = ["/etc/systemd/system", "/usr/lib/systemd/system"];
 
@@ -115,7 +118,7 @@ fn file(change: &EntryChange, policies: &Policies, registries: Option<&Meaning>,
     let name = change.name();
     let subject = Subject::File(name.to_string());
     if !change.is_visible() {
-        return nothing(subject, "is as wanted already");
+        return nothing(subject, AS_WANTED);
     }
     if usr.keeps(change) {
         return reboot(subject, "what is below /usr comes with the next boot");
@@ -153,7 +156,7 @@ fn special_actions(path: &Utf8Path, registries: Option<&Meaning>) -> (Vec<Action
 fn unit(name: &str, parts: &[EntryChange], policies: &Policies, usr: Usr) -> Reason {
     let subject = Subject::Unit(name.to_owned());
     if !parts.iter().any(EntryChange::is_visible) {
-        return nothing(subject, "is as wanted already");
+        return nothing(subject, AS_WANTED);
     }
     if parts.iter().any(|part| usr.keeps(part)) {
         return reboot(subject, "what is below /usr comes with the next boot");
@@ -171,7 +174,7 @@ fn keys(changes: &Changes, policies: &Policies) -> Option<Reason> {
     let user = user.or_else(|| changes.keys.iter().find_map(EntryChange::user))?;
     let subject = Subject::Keys(user);
     if changes.password.is_none() && !changes.keys.iter().any(EntryChange::is_visible) {
-        return Some(nothing(subject, "is as wanted already"));
+        return Some(nothing(subject, AS_WANTED));
     }
     let policy = policies.of_keys();
     let (actions, why) = (special_elsewhere(policy), policy.origin.to_string());

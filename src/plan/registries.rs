@@ -149,7 +149,8 @@ impl Registry {
                 .collect::<Result<_, _>>()?,
             Some(_) => return Err(wrong()),
         };
-        let mut locations: Vec<&str> = mirrors.iter().map(|mirror: &Mirror| mirror.location.as_str()).collect();
+        let mut locations: Vec<&str> =
+            mirrors.iter().map(|mirror: &Mirror| mirror.location.as_str()).collect();
         locations.sort_unstable();
         if let Some(twice) = locations.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(format!("registry {}: mirror {} stands twice", Shown(&prefix), Shown(twice[0])));

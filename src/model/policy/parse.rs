@@ -20,7 +20,17 @@ pub(super) struct Said {
 
 /// The kinds of unit that systemd has; a service name must end with one.
 const SUFFIXES: [&str; 11] = [
-    "service", "socket", "device", "mount", "automount", "swap", "target", "path", "timer", "slice", "scope",
+    "service",
+    "socket",
+    "device",
+    "mount",
+    "automount",
+    "swap",
+    "target",
+    "path",
+    "timer",
+    "slice",
+    "scope",
 ];
 
 /// Reads a policy file.
@@ -187,8 +197,7 @@ impl Reader<'_> {
             "Reload" => self.service(&format!("{field}.reload"), item.get("reload")).map(Action::Reload),
             "Restart" => self.service(&format!("{field}.restart"), item.get("restart")).map(Action::Restart),
             _ => {
-                let message =
-                    "must be one of None, Drain, Reload, Restart, DaemonReload, Reboot and Special";
+                let message = "must be one of None, Drain, Reload, Restart, DaemonReload, Reboot and Special";
                 self.problem(&format!("{field}.type"), message);
                 None
             }

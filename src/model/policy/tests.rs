@@ -44,9 +44,12 @@ fn the_defaults_are_the_operators() {
         let (_, policy) = policies.of_path(Utf8Path::new(path)).expect(path);
         assert_eq!((&policy.actions, &policy.origin), (&actions, &Origin::BuiltIn), "{path}");
     }
-    for path in
-        ["/etc/chrony.conf", "/etc/containers/registries.conf.d/x.conf", "/etc/iri-registry2", "/etc/containers"]
-    {
+    for path in [
+        "/etc/chrony.conf",
+        "/etc/containers/registries.conf.d/x.conf",
+        "/etc/iri-registry2",
+        "/etc/containers",
+    ] {
         assert_eq!(policies.of_path(Utf8Path::new(path)), None, "{path}");
     }
     let unit = policies.of_unit("iri-registry.service").expect("it has one");
@@ -111,14 +114,16 @@ fn the_longest_path_wins_and_a_later_file_replaces() {
 
 #[test]
 fn what_the_operator_merged_counts_before_what_was_asked() {
-    let policies = with(r#"{
+    let policies = with(
+        r#"{
         "kind": "MachineConfiguration",
         "spec": {"nodeDisruptionPolicy": {"files": [{"path": "/etc/a", "actions": [{"type": "Reboot"}]}]}},
         "status": {"nodeDisruptionPolicyStatus": {"clusterPolicies": {
             "files": [{"path": "/etc/a", "actions": [{"type": "Special"}]}],
             "sshkey": {"actions": [{"type": "None"}]}
         }}}
-    }"#)
+    }"#,
+    )
     .expect("valid");
     let (_, policy) = policies.of_path(Utf8Path::new("/etc/a")).expect("it is there");
     assert_eq!(policy.actions, [Action::Special]);
@@ -126,7 +131,8 @@ fn what_the_operator_merged_counts_before_what_was_asked() {
 
 #[test]
 fn every_mistake_is_named_by_file_and_field() {
-    let problems = with("
+    let problems = with(
+        "
 spec:
   nodeDisruptionPolicy:
     file: []
@@ -155,7 +161,8 @@ spec:
       actions: [{type: None}]
     - actions: [{type: None}]
     sshkey: {actions: []}
-")
+",
+    )
     .expect_err("it is full of mistakes");
     insta::assert_snapshot!(problems.join("\n"));
 }

@@ -6,7 +6,9 @@ use super::*;
 fn one(old: Option<Node>, new: Option<Node>, default: Option<Node>) -> Option<EntryChange> {
     let side = |node: Option<Node>| {
         manifest(
-            node.into_iter().map(|node| Entry { default: default.clone(), ..entry("/etc/x", node) }).collect(),
+            node.into_iter()
+                .map(|node| Entry { default: default.clone(), ..entry("/etc/x", node) })
+                .collect(),
         )
     };
     let mut changes = compare(&side(old), &side(new));
@@ -80,7 +82,7 @@ fn what_the_host_has_counts_before_what_the_image_has() {
     let kinds = |changes: Vec<EntryChange>| changes.iter().map(|change| change.kind).collect::<Vec<_>>();
     let empty = Manifest::default();
     assert_eq!(kinds(compare_found(&empty, &new, &found)), [ChangeKind::Adopted, ChangeKind::Added]);
-    assert_eq!(kinds(compare_found(&new, &empty, &found)), [ChangeKind::Released, ChangeKind::Removed]);
+    assert_eq!(kinds(compare_found(&new, &empty, &found)), [ChangeKind::Removed, ChangeKind::Removed]);
     let gone = |_: &Entry| Some(Node::Absent);
     let with_default =
         manifest(vec![Entry { default: Some(file("a", 0o644)), ..entry("/etc/x", file("a", 0o644)) }]);

@@ -23,10 +23,8 @@ fn between(old: Option<Entry>, new: Option<Entry>) -> EntryChange {
 
 /// How a file changes that everybody may read.
 fn changed(before: &str, after: &str) -> ContentChange {
-    let change = between(
-        Some(entry("/etc/x", file(before, 0o644))),
-        Some(entry("/etc/x", file(after, 0o644))),
-    );
+    let change =
+        between(Some(entry("/etc/x", file(before, 0o644))), Some(entry("/etc/x", file(after, 0o644))));
     let versions = Bytes(Some(before.into()), Some(after.into()));
     compare(&change, &versions, false).expect("no error").expect("they differ")
 }
@@ -140,8 +138,9 @@ fn what_does_not_change_has_no_diff() {
     let change = compare_manifests(&with(0o644), &with(0o600)).pop().expect("the mode differs");
     assert_eq!(compare(&change, &Bytes(None, None), false).expect("no error"), None);
     let there = |entry: &Entry| Some(entry.node.clone());
-    let adopted =
-        crate::plan::config::compare_found(&Manifest::default(), &with(0o600), &there).pop().expect("adopted");
+    let adopted = crate::plan::config::compare_found(&Manifest::default(), &with(0o600), &there)
+        .pop()
+        .expect("adopted");
     assert_eq!(compare(&adopted, &Bytes(None, None), false).expect("no error"), None);
 }
 

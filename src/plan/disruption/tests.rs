@@ -49,12 +49,18 @@ fn files_ask_for_what_their_policy_says() {
         (&["/etc/chrony.conf"], "reboot"),
         (&["/etc/a/x", "/etc/chrony.conf"], "reboot"),
         (&["/etc/a/x", "/etc/a/y", "/etc/a"], "restart a.service"),
-        (&["/etc/a/x", "/etc/b", "/var/lib/kubelet/config.json"], "drain, reload b.service, restart a.service"),
+        (
+            &["/etc/a/x", "/etc/b", "/var/lib/kubelet/config.json"],
+            "drain, reload b.service, restart a.service",
+        ),
         (&["/etc/systemd/system/x.service.d/1.conf"], "daemon-reload"),
         (&["/usr/lib/a/x"], "reboot"),
         (&["/var/roothome/x"], ""),
         (&["/etc/containers/policy.json", "/etc/crio/policies/x.json"], "reload crio.service"),
-        (&[CA, "/etc/containers/policy.json"], "restart coreos-update-ca-trust.service, restart crio.service"),
+        (
+            &[CA, "/etc/containers/policy.json"],
+            "restart coreos-update-ca-trust.service, restart crio.service",
+        ),
     ] {
         let verdict = judge(&files(paths), &own, None);
         assert_eq!(words(&verdict.actions), expected, "{paths:?}");
@@ -155,10 +161,9 @@ fn keys_and_password_are_one() {
 fn image_and_arguments_need_a_boot() {
     let image = Some(ImageChange { before: None, after: "x".to_owned() });
     let kernel_arguments = Some(ArgumentsChange::default());
-    for changes in [
-        Changes { image, ..Changes::default() },
-        Changes { kernel_arguments, ..Changes::default() },
-    ] {
+    for changes in
+        [Changes { image, ..Changes::default() }, Changes { kernel_arguments, ..Changes::default() }]
+    {
         let verdict = judge(&changes, &Policies::built_in(), None);
         assert_eq!(verdict.actions, [Action::Reboot]);
         assert!(verdict.needs_drain() && verdict.needs_reboot());
