@@ -2,6 +2,8 @@
 
 #[cfg(feature = "ostree")]
 mod diff;
+#[cfg(feature = "ostree")]
+mod validate;
 
 use anyhow::Result;
 
@@ -11,14 +13,13 @@ use crate::options::config::ConfigRequest;
 use crate::ui::Printer;
 
 /// Carries a request out.
-#[cfg_attr(
-    not(feature = "ostree"),
-    expect(unused_variables, reason = "no verb of this build shows anything")
-)]
+#[cfg_attr(not(feature = "ostree"), expect(unused_variables, reason = "no verb of it prints yet"))]
 pub(super) fn run(request: ConfigRequest, printer: &Printer) -> Result<Ended> {
     match request {
         #[cfg(feature = "ostree")]
         ConfigRequest::Diff(options) => diff::run(&options, printer),
+        #[cfg(feature = "ostree")]
+        ConfigRequest::Validate(files) => validate::run(&files, printer),
         _ => Err(Fault::refused("this verb is being built").into()),
     }
 }

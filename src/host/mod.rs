@@ -3,6 +3,11 @@
 //! without libostree.
 
 #[cfg(feature = "ostree")]
+pub mod config_files;
+pub mod converge;
+#[cfg(feature = "ostree")]
+pub mod layer;
+#[cfg(feature = "ostree")]
 pub mod lock_holder;
 #[cfg(feature = "ostree")]
 pub mod pull;

@@ -138,6 +138,17 @@ impl KernelArguments {
         Ok(result)
     }
 
+    /// The list with the managed arguments `new` in place of the managed ones `old`: each of `old` is
+    /// taken out once, if it is there, and all of `new` are put at the end, in order and with their
+    /// repetitions. Where `new` stands in the list already, in order, nothing changes.
+    ///
+    /// # Errors
+    ///
+    /// An argument that [`apply`](Self::apply) refuses.
+    pub fn replace_managed(&self, _old: &[String], _new: &[String]) -> Result<Self, InvalidKarg> {
+        Err(InvalidKarg { text: String::new(), reason: "managed arguments are being built".to_owned() })
+    }
+
     /// How many of `wanted`, from its start, are here in that order, others between them or not.
     fn leading_part_there(&self, wanted: &[String]) -> usize {
         let mut own = self.arguments.iter();

@@ -5,7 +5,13 @@
 //! contents are bytes, modes are numbers, kernel arguments are single. Everything that is wrong is
 //! collected, each with the path of its field.
 //!
+//! The reader is left out of the small binary of the initramfs, which knows manifests only.
+//!
 //! *Absent* means "not managed by this request", *empty* means "nothing of ours may remain".
+
+pub mod kargs;
+#[cfg(feature = "ostree")]
+mod read;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,6 +21,9 @@ use camino::Utf8PathBuf;
 
 use super::digest::Digest;
 use super::image_ref::OsImage;
+
+#[cfg(feature = "ostree")]
+pub use read::{Input, Invalid, read};
 
 /// What is wanted of a host, from all the files of one request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -99,7 +108,7 @@ pub enum Contents {
     Remote {
         /// `http` or `https`.
         url: String,
-        /// Of what is fetched, before unpacking (Ignition's `verification.hash`).
+        /// Of what is fetched, after unpacking (Ignition's `verification.hash`).
         hash: ContentHash,
         /// It is compressed with gzip.
         gzip: bool,
