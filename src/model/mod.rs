@@ -13,6 +13,7 @@ pub mod live;
 pub mod manifest;
 pub mod oci;
 pub mod origin;
+#[cfg(feature = "ostree")]
 pub mod policy;
 pub mod records;
 pub mod repo_refs;

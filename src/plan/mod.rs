@@ -7,9 +7,12 @@
 pub mod apply;
 pub mod boot;
 pub mod config;
+#[cfg(feature = "ostree")]
 pub mod content;
+#[cfg(feature = "ostree")]
 pub mod disruption;
 pub mod preflight;
+#[cfg(feature = "ostree")]
 pub mod registries;
 #[cfg(test)]
 mod tests;

@@ -218,18 +218,12 @@ fn judge(error: &ureq::Error) -> Failure {
     }
 }
 
-/// Host and path. A user or password, which end at the last `@`, and a signature in the query are
-/// left out.
+/// Host and path. A user, a password and a query, which may be a signature, are left out.
 fn shown(url: &str) -> String {
-    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let (scheme, rest) = url.split_once("://").unwrap_or_default();
     let plain = rest.split(['?', '#']).next().unwrap_or_default();
-    let hidden = if rest.contains('@') { "<hidden>@" } else { "" };
-    let plain = if plain.len() < rest.len() && rest[plain.len()..].contains('@') {
-        rest.rsplit('@').next().unwrap_or_default().split(['?', '#']).next().unwrap_or_default()
-    } else {
-        plain.rsplit('@').next().unwrap_or_default()
-    };
-    format!("{}://{hidden}{plain}", scheme.to_ascii_lowercase())
+    let plain = plain.rsplit('@').next().unwrap_or_default();
+    format!("{}://{plain}", scheme.to_ascii_lowercase())
 }
 
 #[cfg(test)]

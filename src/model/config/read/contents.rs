@@ -108,6 +108,10 @@ fn remote(
         report.refuse(at, "an address holds no blanks and no line ends");
         return None;
     }
+    if !has_host(url) {
+        report.refuse(at, "an address is https://HOST/PATH or https://HOST:PORT/PATH");
+        return None;
+    }
     let Some(hash) = hash else {
         let message = "what is fetched must be known before: add verification.hash (sha256-HEX or \
                        sha512-HEX), or put the content itself here as a data URL";
@@ -115,6 +119,20 @@ fn remote(
         return None;
     };
     Some(Contents::Remote { url: url.to_owned(), hash, gzip })
+}
+
+/// Whether the part between `//` and the path names a host, and a port at most.
+fn has_host(url: &str) -> bool {
+    let Some((_, rest)) = url.split_once("://") else { return false };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let place = authority.rsplit('@').next().unwrap_or_default();
+    // An IPv6 address has colons of its own, within brackets.
+    let (host, port) = match place.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+        _ => (place, None),
+    };
+    let is_letter = |c: char| c.is_ascii_alphanumeric() || ".-_[]:".contains(c);
+    !host.is_empty() && host.chars().all(is_letter) && port.is_none_or(|port| port.parse::<u16>().is_ok())
 }
 
 /// Counts the bytes of all contents; says once that they are too many.
