@@ -10,6 +10,7 @@
 
 #[cfg(feature = "ostree")]
 mod bars;
+mod boot;
 #[cfg(feature = "ostree")]
 pub mod diff;
 mod fault;
@@ -36,6 +37,7 @@ pub use self::text::{clean, size, time};
 pub(crate) use self::verified::render as render_verified;
 
 use crate::error::Fault;
+use crate::host::converge::BootReport;
 #[cfg(feature = "ostree")]
 use crate::model::config::{Config, Invalid};
 use crate::model::records::HistoryEntry;
@@ -82,6 +84,11 @@ impl Printer {
     #[cfg(feature = "ostree")]
     pub fn verified(&self, found: &crate::pipeline::config::Verified) -> Result<(), Fault> {
         self.show(found, || verified::render(found))
+    }
+
+    /// What a boot found and did.
+    pub fn boot(&self, report: &BootReport) -> Result<(), Fault> {
+        self.show(report, || boot::render(report))
     }
 
     /// The history, oldest first.

@@ -12,18 +12,18 @@ mod place;
 mod validate;
 #[cfg(feature = "ostree")]
 mod verify;
+mod boot;
 
 use anyhow::Result;
 
 use super::Ended;
-use crate::error::Fault;
 use crate::options::config::ConfigRequest;
 use crate::ui::Printer;
 
 /// Carries a request out.
-#[cfg_attr(not(feature = "ostree"), expect(unused_variables, reason = "no verb of it prints yet"))]
 pub(super) fn run(request: ConfigRequest, printer: &Printer) -> Result<Ended> {
     match request {
+        ConfigRequest::Boot(root) => boot::run(root, printer),
         #[cfg(feature = "ostree")]
         ConfigRequest::Apply(options) => apply::run(options, printer),
         #[cfg(feature = "ostree")]
@@ -34,6 +34,10 @@ pub(super) fn run(request: ConfigRequest, printer: &Printer) -> Result<Ended> {
         ConfigRequest::Forget(options) => forget::run(options, printer),
         #[cfg(feature = "ostree")]
         ConfigRequest::Validate(files) => validate::run(&files, printer),
-        _ => Err(Fault::refused("this verb is being built").into()),
+        #[cfg(not(feature = "ostree"))]
+        _ => Err(crate::error::Fault::refused("this mcd cannot read a configuration")
+            .why("it was built without the feature `ostree`, for the initramfs")
+            .next("use the mcd of the running system")
+            .into()),
     }
 }
