@@ -68,7 +68,11 @@ pub fn boot(report: &BootReport) {
         tracing::warn!(path, "{path} is not as the configuration says: {what:?}");
     }
     for original in &report.set_aside {
-        tracing::warn!(path = original.path.as_str(), "{} had a local edit, which was set aside", original.path);
+        tracing::warn!(
+            path = original.path.as_str(),
+            "{} had a local edit, which was set aside",
+            original.path
+        );
     }
     if !report.changed.is_empty() {
         let changed = report.changed.len();
@@ -123,7 +127,13 @@ mod tests {
 
     #[test]
     fn message_ids_are_ids_and_differ() {
-        let mut ids = vec![MESSAGE_CONVERGED, MESSAGE_COMMITTED, MESSAGE_ROLLED_BACK, MESSAGE_REFUSED, MESSAGE_NOT_UNDONE];
+        let mut ids = vec![
+            MESSAGE_CONVERGED,
+            MESSAGE_COMMITTED,
+            MESSAGE_ROLLED_BACK,
+            MESSAGE_REFUSED,
+            MESSAGE_NOT_UNDONE,
+        ];
         for id in &ids {
             assert_eq!(id.len(), 32, "{id}");
             assert!(id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')), "{id}");

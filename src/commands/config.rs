@@ -2,6 +2,7 @@
 
 #[cfg(feature = "ostree")]
 mod apply;
+mod boot;
 #[cfg(feature = "ostree")]
 mod diff;
 #[cfg(feature = "ostree")]
@@ -12,7 +13,6 @@ mod place;
 mod validate;
 #[cfg(feature = "ostree")]
 mod verify;
-mod boot;
 
 use anyhow::Result;
 

@@ -6,13 +6,15 @@ use anyhow::{Context, Result};
 use cap_std_ext::cap_std::fs::Dir;
 use fn_error_context::context;
 
+use super::converge::parse_applied;
 use super::deploy::merge_deployment;
 use super::layer;
-use super::status::name_of;
+use super::status::{image_of_derived, name_of};
 use super::sysroot::Host;
 use crate::model::applied::{Applied, ETC_RECORD};
 use crate::model::manifest::{Manifest, Scope};
 use crate::model::status::{ConfigStatus, DeploymentStatus};
+use crate::plan::boot::{Belongs, Seen, belongs};
 
 /// The record of `/var`, seen from there.
 const VAR_RECORD_IN_VAR: &str = "lib/mcd/applied.json";
@@ -49,6 +51,11 @@ pub enum ToldBy {
 }
 
 impl Configured {
+    fn new(status: &DeploymentStatus, told_by: ToldBy, manifest: Manifest, commit: Option<String>) -> Self {
+        let image_commit = status.image_commit.clone().unwrap_or_else(|| status.name.checksum.clone());
+        Self { image_commit, carried: manifest.clone(), manifest, commit, told_by }
+    }
+
     /// Whether records or commits of ours are there: then only a derived commit may follow.
     pub fn is_managed(&self) -> bool {
         self.told_by != ToldBy::Nobody
@@ -100,14 +107,45 @@ impl Host {
     /// What is managed on a deployment.
     #[context("Reading what is managed on {}", status.name)]
     pub fn configured(&self, status: &DeploymentStatus) -> Result<Configured> {
-        let own = layer::manifest_of_commit(&self.repo()?, &status.name.checksum)?;
-        let record = self.etc_record(status)?;
-        Ok(judge(status, record, own))
+        let repo = self.repo()?;
+        let own = layer::manifest_of_commit(&repo, &status.name.checksum);
+        let etc = self.etc_record(status)?;
+        let var = self.var_record().unwrap_or_default();
+        let belongs = belongs(&Seen {
+            is_deployment: true,
+            id: status.id.as_deref(),
+            commit: Some(&status.name.checksum),
+            manifest: own.as_ref().ok().and_then(Option::as_ref),
+            manifest_damaged: own.is_err(),
+            etc: etc.as_ref().ok().and_then(Option::as_ref),
+            etc_damaged: etc.is_err(),
+            var: var.as_ref(),
+        });
+        let told = match belongs {
+            Belongs::Record | Belongs::Stranger => Told::Record(etc.unwrap_or_default().unwrap_or_default()),
+            Belongs::VarRecord => Told::Record(var.unwrap_or_default()),
+            Belongs::Commit => Told::Commit(own?.unwrap_or_default()),
+            Belongs::Nothing => Told::Nothing,
+            Belongs::Unknown => Told::Unknown,
+        };
+        Ok(match told {
+            Told::Record(record) => {
+                let made_of =
+                    record.commit.as_deref().map(|commit| image_of_derived(&repo, commit)).transpose()?;
+                judge_record(status, record, made_of.flatten().as_deref())
+            }
+            Told::Commit(own) => {
+                let commit = Some(status.name.checksum.clone());
+                Configured::new(status, ToldBy::Commit, own, commit)
+            }
+            Told::Nothing => Configured::new(status, ToldBy::Nobody, Manifest::default(), None),
+            Told::Unknown => Configured::new(status, ToldBy::Unknown, Manifest::default(), None),
+        })
     }
 
     /// The record in the deployment's `/etc`. One that is staged has none yet: it gets that of the
     /// deployment whose `/etc` is merged into it.
-    fn etc_record(&self, status: &DeploymentStatus) -> Result<Option<Applied>> {
+    fn etc_record(&self, status: &DeploymentStatus) -> Result<Result<Option<Applied>>> {
         let sysroot = self.load()?;
         let deployment = if status.staged {
             merge_deployment(&sysroot)
@@ -115,8 +153,9 @@ impl Host {
             let mut all = sysroot.deployments().into_iter();
             all.find(|one| name_of(one) == status.name && one.osname() == status.stateroot)
         };
-        let Some(deployment) = deployment else { return Ok(None) };
-        read_record(self.root(), &format!("{}/{ETC_RECORD}", sysroot.deployment_dirpath(&deployment)))
+        let Some(deployment) = deployment else { return Ok(Ok(None)) };
+        let path = format!("{}/{ETC_RECORD}", sysroot.deployment_dirpath(&deployment));
+        Ok(read_record(self.root(), &path))
     }
 
     /// The root folder of a deployment that is not staged.
@@ -187,41 +226,33 @@ impl Host {
     }
 }
 
-/// What belongs on a deployment, by its record and its commit's manifest.
-fn judge(status: &DeploymentStatus, record: Option<Applied>, own: Option<Manifest>) -> Configured {
-    let image_commit = status.image_commit.clone().unwrap_or_else(|| status.name.checksum.clone());
-    let is_own = |record: &Applied| match &status.id {
-        Some(id) => record.deployment_id.as_ref() == Some(id),
-        None => record.deployment_commit.as_ref() == Some(&status.name.checksum),
-    };
-    let is_stranger =
-        |record: &Applied| own.is_none() && record.deployment_commit.as_ref() != Some(&status.name.checksum);
-    let told = |told_by, manifest: Manifest, commit| Configured {
-        image_commit,
-        carried: manifest.clone(),
-        manifest,
-        commit,
-        told_by,
-    };
-    match (record, own.clone()) {
-        (Some(record), _) if is_own(&record) && !is_stranger(&record) => {
-            told(ToldBy::Record, record.manifest, record.commit)
-        }
-        (_, Some(own)) => told(ToldBy::Commit, own, Some(status.name.checksum.clone())),
-        (Some(record), None) => {
-            let mut told = told(ToldBy::Stranger, record.manifest, record.commit);
-            told.manifest.entries.retain(|entry| !is_below_usr(&entry.path));
-            told
-        }
-        (None, None) => told(ToldBy::Nobody, Manifest::default(), None),
+/// Who tells what belongs on a deployment, with what they say.
+enum Told {
+    Record(Applied),
+    Commit(Manifest),
+    Nothing,
+    Unknown,
+}
+
+/// What a record says. It is a stranger's where the contents come of a commit that was made of another
+/// image commit than this: a live apply on an image's own commit is none.
+fn judge_record(status: &DeploymentStatus, record: Applied, made_of: Option<&str>) -> Configured {
+    let commit = record.commit.clone();
+    let mut told = Configured::new(status, ToldBy::Record, record.manifest, record.commit);
+    let is_of_this = commit.as_deref() == Some(status.name.checksum.as_str())
+        || made_of == Some(told.image_commit.as_str());
+    if !is_of_this {
+        told.told_by = ToldBy::Stranger;
+        told.manifest.entries.retain(|entry| !is_below_usr(&entry.path));
     }
+    told
 }
 
 /// Reads a record; none where there is none.
 #[context("Reading the record {path}")]
 fn read_record(root: &Dir, path: &str) -> Result<Option<Applied>> {
     match root.read(path) {
-        Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
+        Ok(bytes) => Ok(Some(parse_applied(&bytes)?)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error.into()),
     }

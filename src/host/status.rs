@@ -154,6 +154,11 @@ pub(super) fn digest_of_commit(repo: &ostree::Repo, commit: &str) -> Result<Opti
     Ok(Commit::load(repo, commit)?.digest.map(|digest| digest.to_string()))
 }
 
+/// The image commit that a derived commit was made from; none where it is none, or gone.
+pub(super) fn image_of_derived(repo: &ostree::Repo, commit: &str) -> Result<Option<String>> {
+    Ok(Commit::load(repo, commit)?.derived_from)
+}
+
 /// What a commit's metadata says.
 #[derive(Default)]
 struct Commit {

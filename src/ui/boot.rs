@@ -20,7 +20,10 @@ pub(super) fn render(report: &BootReport) -> String {
     }
     line(belongs(report.belongs).to_owned());
     if report.stranger {
-        line("another tool made this deployment: the configuration is here, but for what it has below /usr".to_owned());
+        line(
+            "another tool made this deployment: the configuration is here, but for what it has below /usr"
+                .to_owned(),
+        );
     }
     list(&mut line, &report.missing_below_usr, |path| format!("missing  {path}"));
     list(&mut line, &report.changed, |change| format!("{}  {}", how(change.how), change.path));

@@ -319,7 +319,8 @@ mod tests {
     fn names_of_deployments() {
         let commit = "0f".repeat(32);
         assert_eq!(split_name(&format!("{commit}.2")), Some((commit.as_str(), 2)));
-        for other in [format!("{commit}.2.origin"), format!("{commit}.x"), "etc.0".to_owned(), commit.clone()] {
+        for other in [format!("{commit}.2.origin"), format!("{commit}.x"), "etc.0".to_owned(), commit.clone()]
+        {
             assert_eq!(split_name(&other), None, "{other}");
         }
     }

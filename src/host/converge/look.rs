@@ -159,9 +159,7 @@ impl<'r> Eye<'r> {
             }
             Way::Missing => Ok(Sight::Nothing),
             Way::NoDirectory(at) => Ok(Sight::Blocked(Way::NoDirectory(at.clone()))),
-            Way::Link { path, why } => {
-                Ok(Sight::Blocked(Way::Link { path: path.clone(), why: why.clone() }))
-            }
+            Way::Link { path, why } => Ok(Sight::Blocked(Way::Link { path: path.clone(), why: why.clone() })),
         }
     }
 

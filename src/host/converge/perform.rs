@@ -240,10 +240,13 @@ impl Work<'_> {
         }
         let changed: Vec<&str> =
             surveys.iter().flat_map(|survey| &survey.steps).map(|step| step.path.as_str()).take(3).collect();
-        Fault::new(ExitKind::NotUndone, "the configuration was laid down in part, and that could not be undone")
-            .why(format!("{error:#}; undoing {}: {}", changed.join(", "), failed.join("; ")))
-            .next("mend the cause and run `mcd boot`, which completes it")
-            .into()
+        Fault::new(
+            ExitKind::NotUndone,
+            "the configuration was laid down in part, and that could not be undone",
+        )
+        .why(format!("{error:#}; undoing {}: {}", changed.join(", "), failed.join("; ")))
+        .next("mend the cause and run `mcd boot`, which completes it")
+        .into()
     }
 
     /// Removes what is not needed any more. What cannot be removed is left to the next run.
@@ -288,8 +291,9 @@ impl Work<'_> {
 
     fn remove_copies(&mut self, survey: &Survey, warnings: &mut Vec<String>) {
         for digest in &survey.drops {
-            let removed = open_originals(self.root, survey.record)
-                .and_then(|folder| folder.map_or(Ok(()), |folder| super::place::unlink(&folder, digest.hex())));
+            let removed = open_originals(self.root, survey.record).and_then(|folder| {
+                folder.map_or(Ok(()), |folder| super::place::unlink(&folder, digest.hex()))
+            });
             if let Err(error) = removed {
                 warnings.push(format!("{error:#}"));
             }
@@ -350,7 +354,9 @@ pub(super) fn sweep(root: &Root, record: Record) -> Result<()> {
     let mut places = Places::new(root, std::iter::empty());
     let shadow = Utf8PathBuf::from(super::shadow::SHADOW);
     for path in known.0.iter().chain([&shadow]) {
-        if Record::of(crate::model::manifest::Scope::of(path).context("A path of ours has a scope")?) == record {
+        if Record::of(crate::model::manifest::Scope::of(path).context("A path of ours has a scope")?)
+            == record
+        {
             remove_temporary(&mut places, path, &known)?;
         }
     }
@@ -371,7 +377,8 @@ fn remove_temporary(places: &mut Places<'_>, path: &Utf8Path, known: &Known) -> 
 
 /// Removes a directory of ours, which stood or was to stand at `path`, with what is known in it.
 fn remove_tree(above: &Dir, name: &str, path: &Utf8Path, known: &Known) -> Result<()> {
-    let (_, fd) = write::open_directory(above, name).with_context(|| format!("Opening {name} beside {path}"))?;
+    let (_, fd) =
+        write::open_directory(above, name).with_context(|| format!("Opening {name} beside {path}"))?;
     let dir = Dir::from_std_file(fd.into());
     for item in dir.entries()? {
         let item = item?;
@@ -392,7 +399,9 @@ fn remove_empty(places: &mut Places<'_>, path: &Utf8Path) -> Result<()> {
     places.forget();
     match rustix::fs::unlinkat(&dir, path.file_name().unwrap_or_default(), AtFlags::REMOVEDIR) {
         // Somebody put something there: it stays.
-        Ok(()) | Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTEMPTY | rustix::io::Errno::EXIST) => Ok(()),
+        Ok(()) | Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTEMPTY | rustix::io::Errno::EXIST) => {
+            Ok(())
+        }
         Err(error) => Err(error).with_context(|| format!("Removing the directory {path}")),
     }
 }
@@ -413,7 +422,11 @@ pub(super) fn open_originals(root: &Root, record: Record) -> Result<Option<Dir>>
 
 /// Whether this is what the survey saw. A directory changes with what is in it.
 fn is_old(old: &Old, stat: &rustix::fs::Stat) -> bool {
-    if old.kind == Kind::Directory { old.identity.is_same_inode(stat) } else { old.identity == identity(stat) }
+    if old.kind == Kind::Directory {
+        old.identity.is_same_inode(stat)
+    } else {
+        old.identity == identity(stat)
+    }
 }
 
 fn changed_meanwhile(path: &Utf8Path) -> Fault {

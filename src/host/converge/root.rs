@@ -225,7 +225,8 @@ impl<'r> Walk<'r> {
             (Some(Scope::Var), None) => path != "/",
             _ => false,
         };
-        (!allowed).then(|| Way::Link { path: self.wanted.to_owned(), why: format!("links on it lead to {path}") })
+        (!allowed)
+            .then(|| Way::Link { path: self.wanted.to_owned(), why: format!("links on it lead to {path}") })
     }
 }
 

@@ -216,9 +216,9 @@ impl Survey {
             Stand::Damaged(_) => true,
             // Where nothing was and nothing comes, no record is needed to say so.
             Stand::Missing => {
-                let empty = Applied { version: self.next.version, when: self.next.when, ..Applied::default() };
-                let without_version =
-                    Manifest { version: self.next.manifest.version, ..Manifest::default() };
+                let empty =
+                    Applied { version: self.next.version, when: self.next.when, ..Applied::default() };
+                let without_version = Manifest { version: self.next.manifest.version, ..Manifest::default() };
                 self.next != Applied { manifest: without_version, ..empty }
             }
         }

@@ -65,7 +65,9 @@ pub(super) fn put(
         Source::Image => {
             let image = image_path(path).context("Only /etc has defaults in the image")?;
             match root.way_to(image.parent().unwrap_or(&image))? {
-                Way::Open(folder) => from_file(&folder, image.file_name().unwrap_or_default(), dir, name, writing)?,
+                Way::Open(folder) => {
+                    from_file(&folder, image.file_name().unwrap_or_default(), dir, name, writing)?
+                }
                 _ => false,
             }
         }

@@ -110,7 +110,11 @@ fn stories() {
     let before = record(Some("20261130-9"), Some("c1"));
     let ours = Seen { id: Some(ID), manifest: Some(&manifest), ..here };
     for (story, seen, belongs_there) in [
-        ("first boot after a commit, /etc merged from before", Seen { etc: Some(&before), ..ours }, Belongs::Commit),
+        (
+            "first boot after a commit, /etc merged from before",
+            Seen { etc: Some(&before), ..ours },
+            Belongs::Commit,
+        ),
         ("first boot, no record yet", ours, Belongs::Commit),
         ("second boot", Seen { etc: Some(&of_this), ..ours }, Belongs::Record),
         ("after a live apply", Seen { etc: Some(&moved_on), ..ours }, Belongs::Record),

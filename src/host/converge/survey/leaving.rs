@@ -180,7 +180,8 @@ impl Surveyor<'_> {
             if self.record_of(&path) && !self.is_swapped_away(&path) {
                 if self.stays(&path, &gone)? {
                     stays.insert(path);
-                } else if matches!(self.eye.look(&path)?, Sight::Found(found) if found.kind == Kind::Directory) {
+                } else if matches!(self.eye.look(&path)?, Sight::Found(found) if found.kind == Kind::Directory)
+                {
                     gone.insert(path.clone());
                     self.emptied.push(path);
                 }
@@ -206,7 +207,8 @@ impl Surveyor<'_> {
     /// Whether a directory of ours is still needed, or holds something.
     fn stays(&self, path: &Utf8Path, gone: &BTreeSet<Utf8PathBuf>) -> Result<bool> {
         let entries = &self.request.to.manifest.entries;
-        let is_needed = entries.iter().any(|entry| entry.node != Node::Absent && entry.path.starts_with(path));
+        let is_needed =
+            entries.iter().any(|entry| entry.node != Node::Absent && entry.path.starts_with(path));
         let is_used = |step: &super::Step| step.path.starts_with(path) && !is_going(&step.act);
         if is_needed || self.steps.iter().any(is_used) {
             return Ok(true);
@@ -236,7 +238,9 @@ fn default_of(entry: &Entry, how: How) -> Option<Returning> {
 /// The label at the entry's path: of what the image has there, else of what the config put there.
 fn label_of(entry: &Entry) -> Option<String> {
     let label = |node: &Node| match node {
-        Node::File { label, .. } | Node::Directory { label, .. } | Node::Symlink { label, .. } => label.clone(),
+        Node::File { label, .. } | Node::Directory { label, .. } | Node::Symlink { label, .. } => {
+            label.clone()
+        }
         Node::Absent => None,
     };
     entry.default.as_ref().and_then(label).or_else(|| label(&entry.node))
@@ -245,7 +249,9 @@ fn label_of(entry: &Entry) -> Option<String> {
 /// The image's tree may bear labels of `/usr/etc`; what returns to `/etc` gets the label of there.
 fn with_label(mut node: Node, new: Option<String>) -> Node {
     match &mut node {
-        Node::File { label, .. } | Node::Directory { label, .. } | Node::Symlink { label, .. } => *label = new,
+        Node::File { label, .. } | Node::Directory { label, .. } | Node::Symlink { label, .. } => {
+            *label = new
+        }
         Node::Absent => {}
     }
     node

@@ -32,7 +32,9 @@ pub(super) fn find(eye: &Eye<'_>, survey: &Survey) -> Result<Vec<Problem>> {
     let mut needs: BTreeMap<u64, Need> = BTreeMap::new();
     let mut seen: BTreeSet<Utf8PathBuf> = BTreeSet::new();
     for step in &survey.steps {
-        let Some((dir, at)) = nearest(eye, step.path.parent().unwrap_or(Utf8Path::new("/")))? else { continue };
+        let Some((dir, at)) = nearest(eye, step.path.parent().unwrap_or(Utf8Path::new("/")))? else {
+            continue;
+        };
         let Way::Open(open) = &*dir else { continue };
         if seen.insert(at.clone()) {
             problems.extend(of_directory(open, &at));
@@ -132,7 +134,10 @@ fn no_room(need: Need) -> Option<Problem> {
     let why = if free < need.bytes {
         format!("{} bytes are needed on its file system, {free} are free", need.bytes)
     } else if stat.f_files > 0 && stat.f_ffree < need.inodes {
-        format!("{} files are to be made on its file system, and it has room for {}", need.inodes, stat.f_ffree)
+        format!(
+            "{} files are to be made on its file system, and it has room for {}",
+            need.inodes, stat.f_ffree
+        )
     } else {
         return None;
     };
