@@ -31,6 +31,8 @@ pub enum Ended {
     Done,
     /// Nothing was to do, and the caller wants to know it by the exit code.
     Unchanged,
+    /// What was compared differs; it has been shown.
+    Differs,
     /// What was looked at is refused, and the answer says why.
     Refused,
 }
@@ -41,6 +43,7 @@ impl Ended {
         match self {
             Self::Done => 0,
             Self::Unchanged => ExitKind::Unchanged.code(),
+            Self::Differs => ExitKind::Differs.code(),
             Self::Refused => ExitKind::Refused.code(),
         }
     }

@@ -10,6 +10,8 @@
 
 #[cfg(feature = "ostree")]
 mod bars;
+#[cfg(feature = "ostree")]
+pub mod diff;
 mod fault;
 mod history;
 mod progress;
@@ -82,6 +84,12 @@ impl Printer {
     pub fn validated(&self, found: &Result<Config, Invalid>) -> Result<(), Fault> {
         people(&validate::warnings(found));
         self.show(&validate::Answer::from(found), || validate::render(found))
+    }
+
+    /// What an apply would change, as `mcd diff` shows it.
+    #[cfg(feature = "ostree")]
+    pub fn diff(&self, view: &diff::DiffView<'_>) -> Result<(), Fault> {
+        self.show(&diff::Document::from(view), || diff::render(view))
     }
 
     /// A line of plain data on stdout, whatever the mode.

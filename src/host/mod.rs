@@ -4,6 +4,9 @@
 
 #[cfg(feature = "ostree")]
 pub mod config_files;
+pub mod converge;
+#[cfg(feature = "ostree")]
+pub mod layer;
 #[cfg(feature = "ostree")]
 pub mod lock_holder;
 #[cfg(feature = "ostree")]
@@ -28,6 +31,8 @@ mod etc_merge;
 mod host_lock;
 #[cfg(feature = "ostree")]
 mod pin;
+#[cfg(feature = "ostree")]
+pub mod policies;
 #[cfg(feature = "ostree")]
 mod preflight;
 #[cfg(feature = "ostree")]

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::digest::Digest;
-use super::manifest::{Manifest, Node};
+use super::manifest::{Manifest, Node, Password};
 
 /// The version that is written. Raised only when a field changes its meaning.
 pub const APPLIED_VERSION: u32 = 1;
@@ -16,6 +16,10 @@ pub const APPLIED_VERSION: u32 = 1;
 pub const ETC_RECORD: &str = "etc/mcd/applied.json";
 /// Where the record of `/var` stands, without leading slash.
 pub const VAR_RECORD: &str = "var/lib/mcd/applied.json";
+/// Stands beside the record of `/etc` while a converge is under way.
+pub const ETC_CONVERGING: &str = "etc/mcd/converging.json";
+/// Stands beside the record of `/var` while a converge is under way.
+pub const VAR_CONVERGING: &str = "var/lib/mcd/converging.json";
 /// The folder of originals that were set aside in `/etc`.
 pub const ETC_ORIGINALS: &str = "etc/mcd/originals";
 /// The folder of originals that were set aside in `/var`.
@@ -46,6 +50,9 @@ pub struct Applied {
     /// What a person had at a path before.
     #[serde(default)]
     pub originals: Vec<Original>,
+    /// The password that a user had before, where the manifest has one: it returns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub original_password: Option<Password>,
     /// Directories that were made for entries: removed again when they are empty.
     #[serde(default)]
     pub made: Vec<Utf8PathBuf>,
@@ -67,6 +74,12 @@ pub struct Original {
     /// When it was set aside, in seconds since the epoch.
     #[serde(default)]
     pub when: i64,
+    /// An edit of a path that was managed already: kept for the person, it does not return.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub drift: bool,
+    /// What a newer version added.
+    #[serde(flatten)]
+    pub extra: Map<String, Value>,
 }
 
 impl Applied {

@@ -12,6 +12,8 @@ pub mod kargs;
 pub mod manifest;
 pub mod oci;
 pub mod origin;
+#[cfg(feature = "ostree")]
+pub mod policy;
 pub mod records;
 pub mod repo_refs;
 pub mod status;

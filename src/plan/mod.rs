@@ -4,7 +4,15 @@
 //! the digest that the registry gave. Planning again on a fresh observation and getting
 //! [`Decision::NothingToDo`] is how `mcd` verifies that a change is complete.
 
+pub mod boot;
+pub mod config;
+#[cfg(feature = "ostree")]
+pub mod content;
+#[cfg(feature = "ostree")]
+pub mod disruption;
 pub mod preflight;
+#[cfg(feature = "ostree")]
+pub mod registries;
 #[cfg(test)]
 mod tests;
 
