@@ -15,6 +15,7 @@ mod network;
 mod pivot;
 mod refusals;
 mod requests;
+mod validate;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

@@ -86,7 +86,7 @@ fn contents(
         Ok(packed) if gzip && !packed.is_empty() => unpack(&packed, report),
         other => other,
     };
-    let bytes = bytes.map_err(|reason| report.refuse(&at_source, reason)).ok()?;
+    let bytes = bytes.map_err(|reason| report.refuse(at_source, reason)).ok()?;
     if !within(bytes.len() as u64, &at_source, report) {
         return None;
     }

@@ -170,7 +170,7 @@ fn owner(node: &mut Object<'_, '_>, name: &'static str, at: &Field<'_>, report: 
     object.end(&at, report);
     match (id, given) {
         (Some(_), Some(_)) => {
-            report.refuse(&at, "give id or name, not both");
+            report.refuse(at, "give id or name, not both");
             None
         }
         (Some(id), None) => Some(Id::Number(id)),
