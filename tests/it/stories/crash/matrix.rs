@@ -1,0 +1,1 @@
+//! All places, and the page that tells of them.
