@@ -28,6 +28,11 @@ pub(crate) fn replace(folder: &Dir, name: &str, content: &[u8]) -> Result<()> {
     sync_folder(folder)
 }
 
+/// Whether a file of this name is a record that [`replace`] did not finish.
+pub(crate) fn is_unfinished(name: &str) -> bool {
+    name.starts_with('.') && name.ends_with(".new")
+}
+
 /// Removes `name` from `folder`, if it is there, on disk when this returns.
 #[context("Removing {name}")]
 pub(crate) fn remove(folder: &Dir, name: &str) -> Result<()> {

@@ -8,7 +8,6 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
@@ -94,42 +93,28 @@ impl std::fmt::Display for Cut {
     }
 }
 
-/// `strace` before `command`'s program and arguments. Environment and folder are kept. Not with
-/// `--seccomp-bpf`: signals are not delivered where that stops a process (seen with strace 6.1).
-fn before(command: &Command, options: &[String]) -> Command {
-    let mut traced = Command::new("strace");
-    traced.args(["-f", "-qq", "-y", "-s", "200", "-e", "signal=none"]).args(options).arg("--");
-    traced.arg(command.get_program()).args(command.get_args());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => traced.env(name, value),
-            None => traced.env_remove(name),
-        };
-    }
-    if let Some(folder) = command.get_current_dir() {
-        traced.current_dir(folder);
-    }
-    traced
+/// `strace` with these options, to stand before a program. Not with `--seccomp-bpf`: signals are not
+/// delivered where that stops a process (seen with strace 6.1).
+fn strace(log: &Path, options: &[&str]) -> Vec<String> {
+    let log = log.to_string_lossy();
+    let always = ["strace", "-f", "-qq", "-y", "-s", "200", "-e", "signal=none", "-o", &log];
+    always.iter().chain(options).chain(&["--"]).map(|word| (*word).to_owned()).collect()
 }
 
-/// The command, with every call that may change something written to `log`.
-pub fn recording(command: &Command, log: &Path) -> Command {
+/// What stands before a program so that its calls that may change something are written to `log`.
+pub fn recording(log: &Path) -> Vec<String> {
     let names: Vec<&str> = CALLS.iter().chain(&MORE_CALLS).copied().collect();
-    before(
-        command,
-        &["-o".into(), log.display().to_string(), "-e".into(), format!("trace={}", names.join(","))],
-    )
+    strace(log, &["-e", &format!("trace={}", names.join(","))])
 }
 
-/// The command, struck at `cut`. What led to it is written to `log`.
-pub fn struck(command: &Command, cut: &Cut, fate: Fate, log: &Path) -> Command {
+/// What stands before a program so that it is struck at `cut`. What led to it is written to `log`.
+pub fn struck(cut: &Cut, fate: Fate, log: &Path) -> Vec<String> {
     let what = match fate {
         Fate::Kill => "signal=SIGKILL".to_owned(),
         Fate::Fail(error) => format!("error={error}"),
     };
     let inject = format!("inject={}:{what}:when={}", cut.name, cut.number);
-    let options = ["-o".into(), log.display().to_string(), "-e".into(), format!("trace={}", cut.name)];
-    before(command, &[&options[..], &["-e".into(), inject]].concat())
+    strace(log, &["-e", &format!("trace={}", cut.name), "-e", &inject])
 }
 
 /// The calls of a recording that change a file, in their order.
@@ -199,6 +184,8 @@ pub fn cuts(calls: &[Call]) -> Vec<(Cut, Call)> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
 
     #[test]
@@ -225,16 +212,18 @@ mod tests {
     fn a_command_is_killed_where_it_was_to_write() {
         let folder = tempfile::tempdir().unwrap();
         let (log, file) = (folder.path().join("log"), folder.path().join("file"));
-        let mut command = Command::new("sh");
-        command.args(["-c", "echo one > \"$1\"; echo two >> \"$1\"; echo three >> \"$1\"", "sh"]).arg(&file);
-        assert!(recording(&command, &log).status().unwrap().success());
+        let script = "echo one > \"$1\"; echo two >> \"$1\"; echo three >> \"$1\"";
+        let run = |watch: Vec<String>| {
+            let mut command = Command::new(&watch[0]);
+            command.args(&watch[1..]).args(["sh", "-c", script, "sh"]).arg(&file).output().unwrap()
+        };
+        assert!(run(recording(&log)).status.success());
         let places: Vec<_> = cuts(&changes(&log).unwrap()).into_iter().map(|(cut, _)| cut).collect();
-        let writes = places.iter().filter(|cut| cut.name == "write").count();
-        assert_eq!(writes, 3, "{places:?}");
-        let second = places.iter().filter(|cut| cut.name == "write").nth(1).unwrap();
-        assert!(!struck(&command, second, Fate::Kill, &log).status().unwrap().success());
+        let writes: Vec<_> = places.iter().filter(|cut| cut.name == "write").collect();
+        assert_eq!(writes.len(), 3, "{places:?}");
+        assert!(!run(struck(writes[1], Fate::Kill, &log)).status.success());
         assert_eq!(fs::read_to_string(&file).unwrap(), "one\n");
-        let failed = struck(&command, second, Fate::Fail("ENOSPC"), &log).output().unwrap();
+        let failed = run(struck(writes[1], Fate::Fail("ENOSPC"), &log));
         assert!(String::from_utf8_lossy(&failed.stderr).contains("rror"), "{failed:?}");
     }
 }

@@ -12,12 +12,14 @@
 mod case;
 mod matrix;
 mod scene;
+mod site;
 mod state;
 
 use mcd_test_support::strace::Fate;
 
 use case::Case;
 use scene::Scene;
+use site::Down;
 
 /// What a disk can do to a write.
 const ERRORS: [Fate; 3] = [Fate::Fail("ENOSPC"), Fate::Fail("EIO"), Fate::Fail("EROFS")];
@@ -27,21 +29,17 @@ const ERRORS: [Fate; 3] = [Fate::Fail("ENOSPC"), Fate::Fail("EIO"), Fate::Fail("
 fn sample(scene: &Scene, count: usize) {
     let cuts = scene.cuts();
     let count = count.min(cuts.len());
-    let fates = [&[Fate::Kill][..], &ERRORS].concat();
     let mut wrong = Vec::new();
     for number in 0..count {
         // The middle of each part: neither the first nor the last place every time.
         let (cut, call) = &cuts[(2 * number + 1) * cuts.len() / (2 * count)];
         // Kills are half of it.
-        let fate = if number % 2 == 0 { Fate::Kill } else { fates[1 + number / 2 % ERRORS.len()] };
-        let began = std::time::Instant::now();
-        let checked = Case::new(scene, cut, fate).check();
-        println!("{} {fate:?} at {cut}: {checked:?} {:?}", scene.name, began.elapsed());
-        if let Err(error) = Case::new(scene, cut, fate).check() {
-            wrong.push(format!(
-                "{} {fate:?} at {cut}, {}({}:\n{error}",
-                scene.name, call.name, call.arguments
-            ));
+        let fate = if number % 2 == 0 { Fate::Kill } else { ERRORS[number / 2 % ERRORS.len()] };
+        let down = if number % 4 == 0 { Down::PowerCut } else { Down::InOrder };
+        if let Err(error) = (Case { scene, cut, fate, down }).check() {
+            let place =
+                format!("{} {fate:?} {down:?} at {cut}, {}({}", scene.name, call.name, call.arguments);
+            wrong.push(format!("{place}\n{error}"));
         }
     }
     assert!(wrong.is_empty(), "{} of {count} cases:\n{}", wrong.len(), wrong.join("\n\n"));
@@ -55,4 +53,14 @@ fn root_crash_sample_of_a_pivot() {
 #[test]
 fn root_crash_sample_of_a_pull() {
     sample(&Scene::pull(), 12);
+}
+
+#[test]
+fn root_crash_sample_of_a_booted_pivot() {
+    sample(&Scene::booted_pivot(), 12);
+}
+
+#[test]
+fn root_crash_sample_of_a_rollback() {
+    sample(&Scene::rollback(), 8);
 }

@@ -44,9 +44,11 @@ impl State {
     }
 }
 
-/// Records in `/var` are compared by what they lead to, but for what was laid down there.
+/// Records in `/var` are compared by what they lead to, but for what was laid down there. And skopeo has
+/// a cache of its own.
 fn is_own_record(path: &str) -> bool {
-    path.starts_with("lib/mcd") && path != "lib/mcd/applied.json" && !path.starts_with("lib/mcd/originals")
+    let is_told = path == "lib/mcd/applied.json" || path.starts_with("lib/mcd/originals");
+    path.starts_with("lib/containers") || path.starts_with("lib/mcd") && !is_told
 }
 
 fn menu_line(sysroot: &Sysroot, entry: &BootEntry) -> String {
