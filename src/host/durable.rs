@@ -29,6 +29,7 @@ pub(crate) fn replace(folder: &Dir, name: &str, content: &[u8]) -> Result<()> {
 }
 
 /// Whether a file of this name is a record that [`replace`] did not finish.
+#[cfg(feature = "ostree")]
 pub(crate) fn is_unfinished(name: &str) -> bool {
     name.starts_with('.') && name.ends_with(".new")
 }

@@ -16,8 +16,9 @@ mod pivot;
 mod refusals;
 mod requests;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::LazyLock;
 
 use mcd_test_support::image::{Image, Written};
 use mcd_test_support::scratch::Scratch;
@@ -25,9 +26,12 @@ use mcd_test_support::sysroot::{BootEntry, Sysroot};
 use mcd_test_support::tree::{Tree, create_repo};
 use serde_json::Value;
 
-/// The program under test.
+/// The program under test. A run of an hour takes a copy, so that the next build does not disturb it.
 fn program() -> &'static Path {
-    Path::new(env!("CARGO_BIN_EXE_mcd"))
+    static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
+        std::env::var_os("MCD_TEST_PROGRAM").map_or_else(|| env!("CARGO_BIN_EXE_mcd").into(), PathBuf::from)
+    });
+    &PROGRAM
 }
 
 /// A host after its installation: version 1 of the fixture OS, not running.

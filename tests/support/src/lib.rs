@@ -1,7 +1,7 @@
 //! What `mcd`'s tests and its demo stand on.
 //!
-//! * [`tree`], [`os`]: small OS trees, committed into a repo; what a configuration needs of them.
-//! * [`machine_config`]: MachineConfigs.
+//! * [`tree`], [`os`], [`machine_config`]: small OS trees, committed into a repo; what a
+//!   configuration needs of them; `MachineConfig`s.
 //! * [`image`]: OS images in OCI layouts, honest ones of every format and lying ones.
 //! * [`registry`], [`fake_registry`]: a real registry, and one that misbehaves on order.
 //! * [`sysroot`], [`booted`]: sysroots with a deployment, and "booting" them in a namespace.
