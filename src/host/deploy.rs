@@ -87,15 +87,13 @@ impl HostLocked<'_> {
         } else {
             self.deploy_and_switch(request, &source, &origin, &others)
         };
-        let new = match deployed {
-            Ok(new) => new,
-            Err(error) => {
-                self.remove_leftovers();
-                return Err(error);
+        let name = match deployed {
+            Ok(new) => {
+                self.reload()?;
+                name_of(&new)
             }
+            Err(error) => self.made_all_the_same(&request.id, error)?,
         };
-        self.reload()?;
-        let name = name_of(&new);
         if let Err(error) = self.note_deployment(&request.id, &name) {
             // It is deployed: its origin and its entry in the boot file carry the id.
             tracing::warn!("{error:#}");
@@ -161,6 +159,22 @@ impl HostLocked<'_> {
         let options = ostree::SysrootWriteDeploymentsOpts { do_postclean: false };
         self.sysroot().write_deployments_with_options(order, &options, gio::Cancellable::NONE)?;
         self.reload()
+    }
+
+    /// libostree does more after the switch (refs of its deployments, a flush), and that can fail. What
+    /// the next boot starts decides whether the change happened; the rest is done again at the next
+    /// change or cleanup.
+    fn made_all_the_same(&self, id: &str, error: anyhow::Error) -> Result<DeploymentName> {
+        let switched = self.reload().and_then(|()| {
+            let status = self.status()?;
+            Ok(status.next_boot().filter(|next| next.id.as_deref() == Some(id)).map(|next| next.name.clone()))
+        });
+        if let Ok(Some(name)) = switched {
+            tracing::warn!("the next boot starts {name}, but what follows the switch failed: {error:#}");
+            return Ok(name);
+        }
+        self.remove_leftovers();
+        Err(error)
     }
 
     /// Removes what a deploy that failed left: a folder that no boot entry names.

@@ -98,6 +98,7 @@ impl Host {
             return Ok(Pruned::PutOff { holder: self.lock_holder() });
         };
         locked.remove_dropped_deployments()?;
+        locked.remove_unfinished_records()?;
         // A pull may have begun meanwhile: then the rest waits for the next cleanup.
         let exclusive = match repo_lock::try_exclusive(&repo_dir)? {
             Ok(exclusive) => exclusive,

@@ -195,6 +195,20 @@ impl HostLocked<'_> {
         Ok(())
     }
 
+    /// Removes what a killed run left of a record that it was writing. Whoever writes one holds the
+    /// host lock, so what is there now is nobody's.
+    #[context("Removing unfinished records")]
+    pub(super) fn remove_unfinished_records(&self) -> Result<()> {
+        let Some(folder) = self.host().records()? else { return Ok(()) };
+        for entry in folder.entries()? {
+            let name = entry?.file_name();
+            if name.to_str().is_some_and(durable::is_unfinished) {
+                durable::remove(&folder, &name.to_string_lossy())?;
+            }
+        }
+        Ok(())
+    }
+
     fn make_records(&self) -> Result<Dir> {
         let var = self.host().var()?.context("The sysroot has no deployment, and so no /var")?;
         durable::private_folder(&var, DIRECTORY)

@@ -5,6 +5,7 @@
 
 mod booted;
 mod config;
+mod crash;
 mod gentle;
 mod images;
 mod import;
@@ -17,8 +18,9 @@ mod refusals;
 mod requests;
 mod validate;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::LazyLock;
 
 use mcd_test_support::image::{Image, Written};
 use mcd_test_support::scratch::Scratch;
@@ -26,9 +28,12 @@ use mcd_test_support::sysroot::{BootEntry, Sysroot};
 use mcd_test_support::tree::{Tree, create_repo};
 use serde_json::Value;
 
-/// The program under test.
+/// The program under test. A run of an hour takes a copy, so that the next build does not disturb it.
 fn program() -> &'static Path {
-    Path::new(env!("CARGO_BIN_EXE_mcd"))
+    static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
+        std::env::var_os("MCD_TEST_PROGRAM").map_or_else(|| env!("CARGO_BIN_EXE_mcd").into(), PathBuf::from)
+    });
+    &PROGRAM
 }
 
 /// A host after its installation: version 1 of the fixture OS, not running.
