@@ -274,7 +274,7 @@ impl Shared<'_> {
             (decoded, fetched) => {
                 let decoded = decoded.and_then(|inner| inner).err();
                 // Writers may still work on what the decoder handed over.
-                let written = writes.finish().err();
+                let written = self.writers.finish(&writes).err();
                 // skopeo looks at digests too, but in words that old ones do not keep apart.
                 let (corrupt, decoded) = match decoded {
                     Some(error) if error.chain().any(|cause| cause.is::<Corrupt>()) => (Some(error), None),
@@ -315,7 +315,7 @@ impl Shared<'_> {
             Err(error) => return Err(self.blame(error, tar.into_inner(), layer, writes)),
         };
         tar.into_inner().finish(layer)?;
-        let written = writes.finish().map_err(invalid_unless_ours)?;
+        let written = self.writers.finish(writes).map_err(invalid_unless_ours)?;
         let mut out = MetadataWriter::new(self.writers, writes);
         let (mut legacy, mut content) = (None, Vec::new());
         let (commit, base) = match read {
@@ -368,7 +368,7 @@ impl Shared<'_> {
 
     /// Finds out whose fault it is that a layer cannot be read: wrong bytes, the image, or ours.
     fn blame(&self, error: Error, unpacked: Unpacked, layer: &Layer, writes: &Arc<LayerWrites>) -> Error {
-        let error = cause(std::iter::once(error).chain(writes.finish().err()))
+        let error = cause(std::iter::once(error).chain(self.writers.finish(writes).err()))
             .unwrap_or_else(|| anyhow!("the layer was not read to its end"));
         if is_secondary(&error) || is_ours(&error) {
             return error;

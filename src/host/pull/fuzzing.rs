@@ -47,7 +47,7 @@ pub fn read_layer(repo: &Dir, data: &[u8]) -> Result<()> {
         scope.spawn(|| writers.work(0));
         let result = read(&writers, &writes, &layer, base, blob, stop);
         // Jobs of a reader that failed may still be there.
-        let written = writes.finish();
+        let written = writers.finish(&writes);
         writers.close();
         result.and(written.map(drop))
     })
@@ -70,12 +70,12 @@ fn read(
         let (tree, mut labels) =
             LayerReader::new(writers, writes, Labels::none(), base, Legacy::Maybe).read(&mut tar)?;
         tar.into_inner().finish(layer)?;
-        tree.commit(&writes.finish()?, &mut labels, &mut out)?;
+        tree.commit(&writers.finish(writes)?, &mut labels, &mut out)?;
     } else {
         let with_commit = layer.kind == LayerKind::Commit;
         let objects = ObjectLayer::new(writers, writes, with_commit).read(&mut tar)?;
         tar.into_inner().finish(layer)?;
-        writes.finish()?;
+        writers.finish(writes)?;
         object_set_commit(&objects.content, &mut out)?;
     }
     Ok(())
