@@ -11,7 +11,7 @@ use anyhow::{Context as _, Error, Result, anyhow};
 use cap_std_ext::cap_std::fs::Dir;
 use tokio_util::sync::CancellationToken;
 
-use super::decode::{Compressed, Piece, Unpacked};
+use super::decode::{Compressed, ZstdState};
 use super::derived::{LayerReader, Legacy, MetadataWriter, object_set_commit};
 use super::encapsulated::{BaseCommit, ObjectLayer, Objects};
 use super::explain::{Corrupt, Invalid, explain};
@@ -28,6 +28,7 @@ use super::space::explain_full;
 use super::staging::{Group, LayerFolder, Staged, Staging};
 use super::stop::{Stop, cancelled, cause, is_secondary};
 use super::tarball::Tarball;
+use super::unpack::{Unpacked, unpack};
 use super::writer::{LayerWrites, Writers};
 use crate::error::Fault;
 use crate::host::trust::redact;
@@ -222,11 +223,12 @@ impl Shared<'_> {
             }
         };
         let mut opened = None;
+        let mut zstd = ZstdState::default();
         let mut failed = None;
         while failed.is_none() && !self.stop.is_set() {
             let Some(mut task) = lock(queue).pop_front() else { break };
             task.attempt += 1;
-            match self.one(&runtime, &mut opened, &task) {
+            match self.one(&runtime, &mut opened, &mut zstd, &task) {
                 Ok(done) => {
                     let _ = sender.send(Ok(done));
                 }
@@ -243,6 +245,7 @@ impl Shared<'_> {
         &self,
         runtime: &tokio::runtime::Runtime,
         opened: &mut Option<Opened>,
+        zstd: &mut ZstdState,
         task: &Task,
     ) -> Result<LayerDone> {
         let opened = match opened {
@@ -260,15 +263,17 @@ impl Shared<'_> {
         let writes = Arc::new(LayerWrites::new(folder.clone(), dirs));
         let (sender, receiver) = tokio::sync::mpsc::channel(PIECES);
         let (decoded, fetched) = thread::scope(|scope| {
-            let decoder = scope.spawn(|| self.decode(receiver, layer, &writes));
+            let compressed = Compressed::new(receiver, layer.size, self.stop.clone());
+            let unpacked = unpack(scope, compressed, layer, zstd);
+            let reader = scope.spawn(|| self.decode(unpacked, layer, &writes));
             let progress = |bytes| {
                 self.sink.event(Event::LayerProgress { digest: layer.digest.clone(), bytes });
             };
             let fetched =
                 runtime.block_on(opened.fetch(layer, sender, self.rate.as_ref(), &self.cancel, progress));
-            (decoder.join(), fetched)
+            (reader.join(), fetched)
         });
-        let decoded = decoded.map_err(|_| anyhow!("the layer's decoder panicked"));
+        let decoded = decoded.map_err(|_| anyhow!("the layer's reader panicked"));
         let result = match (decoded, fetched) {
             (Ok(Ok(done)), Ok(())) => Ok(done),
             (decoded, fetched) => {
@@ -301,18 +306,12 @@ impl Shared<'_> {
         Ok(opened)
     }
 
-    /// Everything from compressed bytes to a commit in the staging folder.
-    fn decode(
-        &self,
-        pieces: tokio::sync::mpsc::Receiver<Piece>,
-        layer: &Layer,
-        writes: &Arc<LayerWrites>,
-    ) -> Result<LayerDone> {
-        let unpacked = Unpacked::new(Compressed::new(pieces, layer.size, self.stop.clone()), layer.media)?;
+    /// Everything from tar bytes to a commit in the staging folder.
+    fn decode(&self, unpacked: Unpacked, layer: &Layer, writes: &Arc<LayerWrites>) -> Result<LayerDone> {
         let mut tar = Tarball::new(unpacked);
         let read = match self.read(&mut tar, layer, writes) {
             Ok(read) => read,
-            Err(error) => return Err(self.blame(error, tar.into_inner(), layer, writes)),
+            Err(error) => return Err(self.blame(error, tar.into_inner(), writes)),
         };
         tar.into_inner().finish(layer)?;
         let written = self.writers.finish(writes).map_err(invalid_unless_ours)?;
@@ -367,13 +366,13 @@ impl Shared<'_> {
     }
 
     /// Finds out whose fault it is that a layer cannot be read: wrong bytes, the image, or ours.
-    fn blame(&self, error: Error, unpacked: Unpacked, layer: &Layer, writes: &Arc<LayerWrites>) -> Error {
+    fn blame(&self, error: Error, unpacked: Unpacked, writes: &Arc<LayerWrites>) -> Error {
         let error = cause(std::iter::once(error).chain(self.writers.finish(writes).err()))
             .unwrap_or_else(|| anyhow!("the layer was not read to its end"));
         if is_secondary(&error) || is_ours(&error) {
             return error;
         }
-        match unpacked.verify(layer) {
+        match unpacked.verify() {
             // Also a stream that ended early: the source's error is the cause then.
             Err(corrupt) => corrupt,
             Ok(()) => error.context(Invalid),
