@@ -1,7 +1,7 @@
 //! Several layers at once: the threads of an import and what they tell each other.
 
 use std::collections::VecDeque;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -41,6 +41,9 @@ use crate::model::repo_refs::blob_ref;
 const GROUP_BYTES: u64 = 256 * 1024 * 1024;
 /// … or is this old: what a killed run must fetch again is bounded by both.
 const GROUP_AGE: Duration = Duration::from_secs(30);
+/// When so much was written, the disk is set to work. Left alone the kernel keeps gigabytes, and the
+/// sync at the end of a large layer waits for all of them while both processors have nothing to do.
+const FLUSH_BYTES: u64 = 128 * 1024 * 1024;
 /// How often the collecting thread looks at the clock and at cancellation.
 const TICK: Duration = Duration::from_millis(100);
 /// Compressed pieces that may wait for a decoder.
@@ -126,6 +129,7 @@ impl Shared<'_> {
             }
             drop(sender);
             let mut groups = Groups::new(self.staging, self.repo);
+            let mut flushed = self.writers.bytes_written.load(Ordering::Relaxed);
             let mut failure: Option<Error> = None;
             loop {
                 match receiver.recv_timeout(TICK) {
@@ -138,11 +142,11 @@ impl Shared<'_> {
                     Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => break,
                 }
-                if failure.is_none()
-                    && !self.stop.is_set()
-                    && groups.are_due()
-                    && let Err(error) = groups.publish()
-                {
+                if failure.is_some() || self.stop.is_set() {
+                    continue;
+                }
+                let result = if groups.are_due() { groups.publish() } else { self.flush(&mut flushed) };
+                if let Err(error) = result {
                     failure = Some(error);
                     self.halt();
                 }
@@ -157,6 +161,17 @@ impl Shared<'_> {
                 None => published.map(|()| groups.done),
             }
         })
+    }
+
+    /// Has the disk write what was made since the last time, if that is much. Nothing relies on it:
+    /// publishing syncs for itself.
+    fn flush(&self, flushed: &mut u64) -> Result<()> {
+        let written = self.writers.bytes_written.load(Ordering::Relaxed);
+        if written - *flushed < FLUSH_BYTES {
+            return Ok(());
+        }
+        *flushed = written;
+        self.staging.sync()
     }
 
     fn task(&self, layer: Layer) -> Task {
@@ -258,7 +273,7 @@ impl Shared<'_> {
             size: layer.size,
             title: layer.title.clone(),
         });
-        let number = self.folders.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let number = self.folders.fetch_add(1, Ordering::Relaxed);
         let (folder, dirs) = self.staging.layer(&format!("layer-{number}"), self.writer_count)?;
         let writes = Arc::new(LayerWrites::new(folder.clone(), dirs));
         let (sender, receiver) = tokio::sync::mpsc::channel(PIECES);
