@@ -52,6 +52,9 @@ pub struct Manifest {
     /// The password of a user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password: Option<Password>,
+    /// What is laid down belongs to the machine afterwards: the records then name none of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub released: bool,
     /// What is said of units, by name: their links are worked out anew on each image.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub enablement: BTreeMap<String, Enablement>,

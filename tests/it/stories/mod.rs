@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods)]
 
 mod booted;
+mod config;
 mod gentle;
 mod images;
 mod import;
