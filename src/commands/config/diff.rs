@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Result;
 
+use super::apply::load;
 use super::place::{self, Opened};
 use crate::commands::{Ended, open, pull};
-use crate::host::config_files;
 use crate::interrupt::Interrupt;
 use crate::model::config::Config;
 use crate::model::event::{Event, EventSink};
@@ -23,7 +23,7 @@ pub(super) fn run(options: &DiffOptions, printer: &Printer) -> Result<Ended> {
     let opened = place::open(&options.place)?;
     let interrupt = Interrupt::listen()?;
     let heard = Arc::new(Heard::default());
-    let config = load(options, &interrupt, &heard)?;
+    let config = load(&options.files, &interrupt, heard.as_ref())?;
     let (proposal, place) = interrupt.explain(match opened {
         Opened::Root(root) => propose_for_root(&root, &request(config), heard.as_ref())
             .map(|proposal| (proposal, if root.runs { Runs::Here } else { Runs::Not })),
@@ -64,7 +64,8 @@ fn notice(proposal: &Proposal, runs: Runs) -> Vec<String> {
             "what runs is just that: what would have booted next is dropped, and nothing is made".to_owned(),
         ),
         (_, Runs::Not) if !proposal.verdict.actions.is_empty() => {
-            notices.push("the host does not run: it needs no action, its next start has everything".to_owned());
+            notices
+                .push("the host does not run: it needs no action, its next start has everything".to_owned());
         }
         (Some(Way::Deploy), Runs::Here) if !is_quiet => notices.push(
             "what would boot next is another system than the one that runs: the change goes there, \
@@ -74,15 +75,6 @@ fn notice(proposal: &Proposal, runs: Runs) -> Vec<String> {
         _ => {}
     }
     notices
-}
-
-fn load(options: &DiffOptions, interrupt: &Interrupt, heard: &Heard) -> Result<Config> {
-    let mut config = config_files::load(&options.files)?;
-    for warning in &config.warnings {
-        heard.event(Event::Warning { message: warning.to_string() });
-    }
-    config_files::fetch_remote(&mut config, &interrupt.token())?;
-    Ok(config)
 }
 
 fn request(config: Config) -> ConfigRequest {

@@ -26,6 +26,7 @@
 mod boot;
 mod compare;
 mod contents;
+mod cut;
 mod deployment;
 #[cfg(feature = "ostree")]
 mod found;
