@@ -131,6 +131,7 @@ fn root_a_diff_of_an_image_says_that_it_is_an_estimate() {
     host.mcd(&["pull", &v2.reference()]).ok();
     let shown = host.diff(&config, &[]).fails(5, &[]);
     assert!(!shown.stdout.contains("not on this host yet"), "{shown}");
+    assert!(shown.stdout.contains("Notice: the host does not run"), "{shown}");
 }
 
 #[test]
