@@ -211,7 +211,8 @@ impl Work<'_> {
 
     fn sync(&self) -> Result<()> {
         for dir in self.devices.values() {
-            rustix::fs::syncfs(&**dir).context("Writing to disk what was prepared")?;
+            // A `Dir` is only a place in the tree (O_PATH).
+            rustix::fs::syncfs(dir.open(".")?).context("Writing to disk what was prepared")?;
         }
         Ok(())
     }
