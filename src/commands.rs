@@ -1,5 +1,7 @@
 //! The verbs, one small file each: options in, one call of the library, words out.
 
+#[cfg(feature = "ostree")]
+mod change;
 mod config;
 #[cfg(feature = "ostree")]
 mod generate;
@@ -31,6 +33,10 @@ pub enum Ended {
     Done,
     /// Nothing was to do, and the caller wants to know it by the exit code.
     Unchanged,
+    /// What was compared differs; it has been shown.
+    Differs,
+    /// What was looked at is refused, and the answer says why.
+    Refused,
 }
 
 impl Ended {
@@ -39,6 +45,8 @@ impl Ended {
         match self {
             Self::Done => 0,
             Self::Unchanged => ExitKind::Unchanged.code(),
+            Self::Differs => ExitKind::Differs.code(),
+            Self::Refused => ExitKind::Refused.code(),
         }
     }
 }

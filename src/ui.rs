@@ -11,6 +11,8 @@
 #[cfg(feature = "ostree")]
 mod bars;
 mod boot;
+#[cfg(feature = "ostree")]
+pub mod diff;
 mod fault;
 mod history;
 mod progress;
@@ -19,6 +21,10 @@ pub(crate) mod samples;
 mod status;
 mod tally;
 mod text;
+#[cfg(feature = "ostree")]
+mod validate;
+#[cfg(feature = "ostree")]
+mod verified;
 
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::Arc;
@@ -27,9 +33,13 @@ use serde::Serialize;
 
 pub use self::progress::Progress;
 pub use self::text::{clean, size, time};
+#[cfg(feature = "ostree")]
+pub(crate) use self::verified::render as render_verified;
 
 use crate::error::Fault;
 use crate::host::converge::BootReport;
+#[cfg(feature = "ostree")]
+use crate::model::config::{Config, Invalid};
 use crate::model::records::HistoryEntry;
 use crate::model::status::HostStatus;
 
@@ -70,6 +80,12 @@ impl Printer {
         self.show(host, || status::render(host))
     }
 
+    /// What a verification found.
+    #[cfg(feature = "ostree")]
+    pub fn verified(&self, found: &crate::pipeline::config::Verified) -> Result<(), Fault> {
+        self.show(found, || verified::render(found))
+    }
+
     /// What a boot found and did.
     pub fn boot(&self, report: &BootReport) -> Result<(), Fault> {
         self.show(report, || boot::render(report))
@@ -78,6 +94,19 @@ impl Printer {
     /// The history, oldest first.
     pub fn history(&self, entries: &[HistoryEntry]) -> Result<(), Fault> {
         self.show(&entries, || history::render(entries))
+    }
+
+    /// What `mcd validate` found: warnings are for people, the rest is the answer.
+    #[cfg(feature = "ostree")]
+    pub fn validated(&self, found: &Result<Config, Invalid>) -> Result<(), Fault> {
+        people(&validate::warnings(found));
+        self.show(&validate::Answer::from(found), || validate::render(found))
+    }
+
+    /// What an apply would change, as `mcd diff` shows it.
+    #[cfg(feature = "ostree")]
+    pub fn diff(&self, view: &diff::DiffView<'_>) -> Result<(), Fault> {
+        self.show(&diff::Document::from(view), || diff::render(view))
     }
 
     /// A line of plain data on stdout, whatever the mode.

@@ -83,6 +83,12 @@ pub(crate) fn folders(above: &Dir, path: &str) -> Result<Dir> {
     Ok(here)
 }
 
+/// Whether a file of this name is a record that [`replace`] did not finish.
+#[cfg(feature = "ostree")]
+pub(crate) fn is_unfinished(name: &str) -> bool {
+    name.starts_with('.') && name.ends_with(".new")
+}
+
 /// Removes `name` from `folder`, if it is there, on disk when this returns.
 #[context("Removing {name}")]
 pub(crate) fn remove(folder: &Dir, name: &str) -> Result<()> {

@@ -138,6 +138,51 @@ impl KernelArguments {
         Ok(result)
     }
 
+    /// The list with the managed arguments `new` in place of the managed ones `old`.
+    ///
+    /// Each of `old` is taken out once, if it is there, and all of `new` are put at the end, in order
+    /// and with their repetitions: which of two pairs like `hugepagesz=1G hugepages=4` comes first
+    /// counts, and so does every repeated `console=`. Where all of `new` stand in the list in their
+    /// order, whoever put them there, only what is left of `old` goes; and flags at the head of `new`
+    /// that are there already are not repeated. So a first boot doubles nothing, and asking twice is
+    /// asking once.
+    ///
+    /// # Errors
+    ///
+    /// An argument that [`apply`](Self::apply) refuses.
+    pub fn replace_managed(&self, old: &[String], new: &[String]) -> Result<Self, InvalidKarg> {
+        let mut wanted = Self::default();
+        for argument in new {
+            wanted.arguments.extend(checked(&KargEdit::Append(argument.clone()))?);
+        }
+        let mut kept = Self { arguments: old.to_vec() };
+        let stale = wanted.missing_from(&kept);
+        kept.take_out(&stale);
+        let wanted = wanted.arguments;
+        let mut result = self.clone();
+        result.take_out(&stale);
+        if result.leading_part_there(&wanted) == wanted.len() {
+            return Ok(result);
+        }
+        result.take_out(&kept.arguments);
+        let flags = wanted.iter().take_while(|argument| !bare(argument).contains('=')).count();
+        let present = result.leading_part_there(&wanted[..flags]);
+        for argument in &wanted[present..] {
+            result.push(argument.clone())?;
+        }
+        Ok(result)
+    }
+
+    /// Takes each of these out once, the last of several that are equal: what is managed was put at
+    /// the end.
+    fn take_out(&mut self, arguments: &[String]) {
+        for argument in arguments.iter().rev().filter(|argument| !has_key(argument, OSTREE_KEY)) {
+            if let Some(index) = self.arguments.iter().rposition(|own| is_same(own, argument)) {
+                self.arguments.remove(index);
+            }
+        }
+    }
+
     /// How many of `wanted`, from its start, are here in that order, others between them or not.
     fn leading_part_there(&self, wanted: &[String]) -> usize {
         let mut own = self.arguments.iter();

@@ -8,6 +8,8 @@
 //! It grows by addition: what a newer version added is kept, and an older one finds paths, digests
 //! and owners where it knows them.
 
+use std::collections::BTreeMap;
+
 use camino::{Utf8Path, Utf8PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -50,9 +52,32 @@ pub struct Manifest {
     /// The password of a user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password: Option<Password>,
+    /// What is laid down belongs to the machine afterwards: the records then name none of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub released: bool,
+    /// What is said of units, by name: their links are worked out anew on each image.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub enablement: BTreeMap<String, Enablement>,
+    /// What those links were worked out from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enablement_digest: Option<Digest>,
+    /// Files of which only the end is the config's: how many bytes. On another image they are added
+    /// to what that has.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub appended: BTreeMap<Utf8PathBuf, u64>,
     /// What a newer version added.
     #[serde(flatten)]
     pub extra: Map<String, Value>,
+}
+
+/// What a config says of a unit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Enablement {
+    /// Enabled or disabled; none leaves it to the presets.
+    pub enabled: Option<bool>,
+    /// Whose request says so.
+    #[serde(default)]
+    pub source: Source,
 }
 
 /// One managed path.
@@ -201,7 +226,8 @@ pub enum Part {
 /// Which file system an entry belongs to, and so which record speaks for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
-    /// Below `/usr`: part of the commit itself.
+    /// Below `/usr`, or a folder that most images make a link into `/var` and this one does not
+    /// (`/opt`): part of the commit itself.
     Usr,
     /// Below `/etc`: the deployment's own copy.
     Etc,
@@ -215,11 +241,26 @@ impl Scope {
     pub fn of(path: &Utf8Path) -> Option<Self> {
         let first = path.strip_prefix("/").ok()?.components().next()?;
         match first.as_str() {
-            "usr" => Some(Self::Usr),
+            "usr" | "opt" | "home" | "root" | "srv" | "mnt" => Some(Self::Usr),
             "etc" => Some(Self::Etc),
             "var" => Some(Self::Var),
             _ => None,
         }
+    }
+}
+
+impl Node {
+    /// Whether both are the same on disk; which object of the repo holds the content is no part of it.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.without_object() == other.without_object()
+    }
+
+    fn without_object(&self) -> Self {
+        let mut node = self.clone();
+        if let Self::File { object, .. } = &mut node {
+            *object = None;
+        }
+        node
     }
 }
 

@@ -9,9 +9,12 @@ pub mod event;
 pub mod host_request;
 pub mod image_ref;
 pub mod kargs;
+pub mod live;
 pub mod manifest;
 pub mod oci;
 pub mod origin;
+#[cfg(feature = "ostree")]
+pub mod policy;
 pub mod records;
 pub mod repo_refs;
 pub mod status;

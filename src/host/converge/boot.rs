@@ -7,6 +7,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::compare::{Difference, differences};
+use super::cut;
 use super::deployment::{Effective, effective};
 use super::record::{Record, Stand, read_converging};
 use super::root::Root;
@@ -53,7 +54,10 @@ pub struct BootReport {
 /// Makes a root hold what belongs on it. A damaged record is told, and never stops it. The caller holds
 /// the host lock.
 pub fn boot(root: &Root, stage: BootStage, now: i64) -> Result<BootReport> {
-    let state = effective(root)?;
+    let mut state = effective(root)?;
+    // `/var`, where the record of a live apply stands, is there in the real root only.
+    let cut = if stage == BootStage::Running { cut::find(root, &mut state) } else { None };
+    let state = state;
     let mut report = BootReport {
         version: BOOT_REPORT_VERSION,
         deployment: state
@@ -85,6 +89,12 @@ pub fn boot(root: &Root, stage: BootStage, now: i64) -> Result<BootReport> {
         report.changed = changed;
         report.set_aside = set_aside;
         report.warnings.extend(warnings);
+    }
+    if let Some(live) = &cut {
+        cut::end(root, &state, live)?;
+    }
+    if stage == BootStage::Running {
+        cut::release(root, &state.to)?;
     }
     Ok(report)
 }

@@ -5,7 +5,13 @@
 //! contents are bytes, modes are numbers, kernel arguments are single. Everything that is wrong is
 //! collected, each with the path of its field.
 //!
+//! The reader is left out of the small binary of the initramfs, which knows manifests only.
+//!
 //! *Absent* means "not managed by this request", *empty* means "nothing of ours may remain".
+
+pub mod kargs;
+#[cfg(feature = "ostree")]
+pub(super) mod read;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,6 +21,9 @@ use camino::Utf8PathBuf;
 
 use super::digest::Digest;
 use super::image_ref::OsImage;
+
+#[cfg(feature = "ostree")]
+pub use read::{CONTENT_MAX, CONTENTS_MAX, Input, Invalid, gunzip, read};
 
 /// What is wanted of a host, from all the files of one request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -91,7 +100,7 @@ pub enum RequestKind {
 }
 
 /// The bytes of a file, or where they are.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Contents {
     /// Decoded, unpacked and checked.
     Inline(Blob),
@@ -99,7 +108,7 @@ pub enum Contents {
     Remote {
         /// `http` or `https`.
         url: String,
-        /// Of what is fetched, before unpacking (Ignition's `verification.hash`).
+        /// Of what is fetched, after unpacking (Ignition's `verification.hash`).
         hash: ContentHash,
         /// It is compressed with gzip.
         gzip: bool,
@@ -107,7 +116,7 @@ pub enum Contents {
 }
 
 /// Ignition's `verification.hash`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum ContentHash {
     /// `sha256-HEX`.
     Sha256(Digest),
@@ -118,6 +127,24 @@ pub enum ContentHash {
 /// Bytes that may be a secret: cheap to copy, never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Blob(Arc<[u8]>);
+
+impl fmt::Debug for Contents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Inline(blob) => blob.fmt(f),
+            Self::Remote { .. } => f.write_str("to be fetched"),
+        }
+    }
+}
+
+impl fmt::Debug for ContentHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sha256(_) => "sha256",
+            Self::Sha512(_) => "sha512",
+        })
+    }
+}
 
 impl Blob {
     /// The bytes.

@@ -212,3 +212,71 @@ fn missing_counts_duplicates() {
     assert_eq!(before.missing_from(&after), ["c", "b"]);
     assert!(after.missing_from(&before).is_empty());
 }
+
+fn managed(before: &str, old: &str, new: &str) -> String {
+    let list = |text: &str| KernelArguments::parse(text).arguments;
+    let replace = |before: &KernelArguments, old: &[String]| {
+        before.replace_managed(old, &list(new)).unwrap_or_else(|error| panic!("{error}"))
+    };
+    let after = replace(&KernelArguments::parse(before), &list(old));
+    assert_eq!(replace(&after, &list(new)), after, "asking twice is asking once: {before} | {old} | {new}");
+    after.to_string()
+}
+
+#[test]
+fn managed_arguments_table() {
+    for (before, old, new, after) in [
+        ("ro quiet", "", "nosmt", "ro quiet nosmt"),
+        ("ro nosmt", "", "nosmt", "ro nosmt"),
+        ("ro nosmt x", "", "nosmt y=1", "ro nosmt x y=1"),
+        ("ro nosmt=force", "", "nosmt", "ro nosmt=force nosmt"),
+        ("ro nosmt a=1", "nosmt a=1", "", "ro"),
+        ("ro", "nosmt a=1", "", "ro"),
+        ("ro crashkernel=1G", "crashkernel=auto", "", "ro crashkernel=1G"),
+        ("ro a=1 b=2", "a=1 b=2", "b=2", "ro b=2"),
+        ("ro a=1 b=2", "a=1 b=2", "b=2 a=1", "ro b=2 a=1"),
+        (
+            "ro hugepagesz=1G hugepages=32",
+            "hugepagesz=1G hugepages=32",
+            "hugepagesz=1G hugepages=4 hugepagesz=2M hugepages=4",
+            "ro hugepagesz=1G hugepages=4 hugepagesz=2M hugepages=4",
+        ),
+        ("ro", "", "y=0 z=4 y=1 z=4", "ro y=0 z=4 y=1 z=4"),
+        ("ro y=0 z=4 y=1 z=4", "y=0 z=4 y=1 z=4", "y=0 y=1 z=4", "ro y=0 y=1 z=4"),
+        ("console=tty0 ro", "", "console=tty0 console=tty0", "console=tty0 ro console=tty0 console=tty0"),
+        ("console=tty0 ro console=tty0", "console=tty0", "", "console=tty0 ro"),
+        ("ro", "", "quiet quiet", "ro quiet quiet"),
+        ("ro dyndbg=\"file a +p\"", "\"dyndbg=file a +p\"", "x", "ro x"),
+        ("ostree=/o/0 ro", "ostree=/o/0", "x", "ostree=/o/0 ro x"),
+        ("", "", "", ""),
+    ] {
+        assert_eq!(managed(before, old, new), after, "{before} | {old} | {new}");
+    }
+}
+
+#[test]
+fn managed_arguments_that_cannot_be() {
+    for new in ["ostree=/x", "a\nb", "", "a=\"b", "=a"] {
+        let refused = KernelArguments::parse("ro").replace_managed(&[], &[new.to_owned()]);
+        assert!(refused.is_err(), "{new}");
+    }
+    assert!(KernelArguments::parse("ro a=\"b c").replace_managed(&[], &["x".to_owned()]).is_err());
+}
+
+proptest! {
+    /// Whatever was there: the new ones are there in order afterwards, asking twice changes nothing,
+    /// and without them the rest is as it was.
+    #[test]
+    fn managed_arguments_come_and_go(
+        base in prop::collection::vec("[a-c](=[0-2])?", 0..6),
+        old in prop::collection::vec("[d-f](=[0-2])?", 0..5),
+        new in prop::collection::vec("[d-f](=[0-2])?", 0..5),
+    ) {
+        let base = KernelArguments { arguments: base };
+        let first = base.replace_managed(&[], &old).unwrap();
+        let second = first.replace_managed(&old, &new).unwrap();
+        prop_assert_eq!(second.replace_managed(&new, &new).unwrap(), second.clone());
+        prop_assert_eq!(second.arguments[base.arguments.len()..].to_vec(), new.clone());
+        prop_assert_eq!(second.replace_managed(&new, &[]).unwrap(), base);
+    }
+}

@@ -4,17 +4,18 @@ use super::*;
 use crate::model::applied::{ETC_RECORD, VAR_RECORD};
 
 /// What this version writes. A new version adds a file and keeps this one.
-const VERSION_1: &str = include_str!("../../../../tests/fixtures/records/applied-1.json");
+const VERSION_1: &str = include_str!("../../../../tests/fixtures/records/applied-v1.json");
 /// What a newer version may write: fields, kinds, sources and parts that nobody knows here.
-const NEWER: &str = include_str!("../../../../tests/fixtures/records/applied-newer.json");
-const MANIFEST_1: &str = include_str!("../../../../tests/fixtures/records/manifest-1.json");
+const NEWER: &str = include_str!("../../../../tests/fixtures/records/applied-future.json");
+const MANIFEST_1: &str = include_str!("../../../../tests/fixtures/records/manifest-v1.json");
 
 fn golden() -> Applied {
     let scene = Scene::new();
     let fixed = |entry: Entry| {
         let mut entry = entry;
-        if let Node::File { uid, gid, .. } | Node::Symlink { uid, gid, .. } | Node::Directory { uid, gid, .. } =
-            &mut entry.node
+        if let Node::File { uid, gid, .. }
+        | Node::Symlink { uid, gid, .. }
+        | Node::Directory { uid, gid, .. } = &mut entry.node
         {
             (*uid, *gid) = (0, 0);
         }
@@ -27,12 +28,12 @@ fn golden() -> Applied {
     }
     let link = Node::Symlink { target: "../vendor".to_owned(), uid: 0, gid: 0, label: None };
     let entries = vec![
-        Entry { default: Some(link.clone()), part: Part::Unit("x.service".to_owned()), ..file },
         Entry {
-            default: Some(link),
+            default: Some(link.clone()),
             part: Part::Enablement("y.service".to_owned()),
             ..entry("/etc/systemd/system/y", Node::Absent)
         },
+        Entry { default: Some(link), part: Part::Unit("x.service".to_owned()), ..file },
         Entry {
             asked: Some("/root/d".into()),
             source: Source::Local,
@@ -43,12 +44,10 @@ fn golden() -> Applied {
         version: 1,
         names: vec!["99-worker".to_owned()],
         kernel_arguments: vec!["nosmt".to_owned()],
-        kernel_type: None,
-        extensions: Vec::new(),
         entries,
         parents: vec![Parent { uid: 0, gid: 0, ..parent("/etc/systemd", 0o755) }],
         password: Some(crate::model::manifest::Password { user: "core".to_owned(), hash: "$6$x".to_owned() }),
-        extra: serde_json::Map::new(),
+        ..Manifest::default()
     };
     Applied {
         version: 1,
@@ -120,7 +119,8 @@ fn a_rewritten_record_keeps_what_nobody_knows() {
 
 #[test]
 fn damaged_records() {
-    let cases = ["", "{", "[]", "null", "{\"manifest\": 3}", "\u{0}\u{0}\u{0}", "{\"manifest\":{\"entries\":{}}}"];
+    let cases =
+        ["", "{", "[]", "null", "{\"manifest\": 3}", "\u{0}\u{0}\u{0}", "{\"manifest\":{\"entries\":{}}}"];
     for text in cases {
         let scene = Scene::new();
         scene.write(&format!("/{ETC_RECORD}"), text);
@@ -140,7 +140,18 @@ fn damaged_records() {
 #[test]
 fn hostile_records() {
     let scene = Scene::new();
-    let paths = ["/etc/../../out", "/boot/x", "etc/x", "/etc", "/etc//x", "/etc/./x", "/", "", "/etc/x/", "/usr/../x"];
+    let paths = [
+        "/etc/../../out",
+        "/boot/x",
+        "etc/x",
+        "/etc",
+        "/etc//x",
+        "/etc/./x",
+        "/",
+        "",
+        "/etc/x/",
+        "/usr/../x",
+    ];
     let mut record = applied("1", Vec::new());
     record.manifest.entries = paths.iter().map(|path| scene.file(path, "x", 0o644)).collect();
     record.made = paths.iter().map(Utf8PathBuf::from).collect();

@@ -1,0 +1,223 @@
+//! Layering: from a configuration and an image to the manifest and the derived commit.
+//!
+//! The derived commit is always made from the image's own, never from an earlier derived one: the same
+//! image and the same configuration are the same tree on every host, whatever came before. Entries of
+//! `/etc` stand among the image's defaults, those below `/usr` where they belong, contents for `/var`
+//! below `/usr/lib/mcd`, with the manifest. Only objects that are new are written.
+
+mod accounts;
+mod commit;
+mod compose;
+mod keys;
+mod labels;
+mod places;
+mod target;
+#[cfg(test)]
+mod tests;
+mod units;
+mod wish;
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result};
+use camino::Utf8Path;
+use cap_std_ext::cap_std::fs::Dir;
+use fn_error_context::context;
+use ostree::{ObjectType, gio};
+
+use self::accounts::Accounts;
+use self::commit::Writer;
+use self::compose::{Composed, Composer, Held};
+use self::labels::Labels;
+use self::target::{CommitTree, FolderTree, Target, read_object};
+use self::wish::Wishes;
+use crate::error::Fault;
+use crate::model::applied::CONTENT_STORE;
+use crate::model::config::{Blob, Config, Invalid};
+use crate::model::digest::Digest;
+use crate::model::manifest::{MANIFEST_PATH, Manifest, Source};
+
+/// What to layer on an image.
+#[derive(Debug)]
+pub struct LayerRequest<'a> {
+    /// The image's own commit, 64 hex digits.
+    pub image_commit: &'a str,
+    /// What is asked for; none carries over all of `previous`.
+    pub config: Option<&'a Config>,
+    /// Whose request it is: entries of other sources are carried over from `previous`.
+    pub source: Source,
+    /// What was managed before.
+    pub previous: Option<&'a Manifest>,
+    /// The image commit that `previous` was worked out on.
+    pub previous_image_commit: Option<&'a str>,
+    /// The `/etc` that will be merged into the new deployment's: its users and groups stay.
+    pub etc: Option<&'a Dir>,
+}
+
+/// A derived commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layered {
+    /// Its checksum, 64 hex digits. No ref holds it yet.
+    pub commit: String,
+    /// What it holds.
+    pub manifest: Manifest,
+    /// File objects that were new.
+    pub written: usize,
+    /// What is odd and stops nothing.
+    pub warnings: Vec<String>,
+}
+
+/// Makes the derived commit.
+///
+/// # Errors
+///
+/// [`Invalid`] names every field that this image cannot honour.
+#[context("Layering the configuration on image commit {}", request.image_commit)]
+pub fn layer(repo: &ostree::Repo, request: &LayerRequest<'_>) -> Result<Layered> {
+    refuse_signed_composefs(repo, request.image_commit)?;
+    let target = CommitTree::open(repo, request.image_commit)?;
+    let labels = Labels::of_commit(repo, request.image_commit)?;
+    let accounts = Accounts::read(&target, request.etc)?;
+    let held = InRepo(repo);
+    let same_image = request.previous_image_commit == Some(request.image_commit);
+    let composer = Composer {
+        target: &target,
+        labels: &labels,
+        held: &held,
+        has_defaults: true,
+        same_image: request.previous.filter(|_| same_image),
+    };
+    let wishes = wishes(&target, &accounts, request.config, &request.source, request.previous)?;
+    let mut made = composer.compose(wishes)?;
+    describe(&mut made, request.config, &request.source, request.previous);
+    refuse(&mut made)?;
+    let mut writer = Writer::new(repo, &target, &labels, &held, request.previous, request.image_commit)?;
+    let transaction = repo.auto_transaction(gio::Cancellable::NONE)?;
+    let commit = writer.write(&mut made, request.image_commit)?;
+    transaction.commit(gio::Cancellable::NONE)?;
+    let written = writer.written;
+    Ok(Layered { commit, manifest: made.manifest, written, warnings: made.warnings })
+}
+
+/// Works the manifest of a root without OSTree out. Gives the contents that are new, by digest.
+///
+/// # Errors
+///
+/// [`Invalid`] names every field that this root cannot honour.
+#[context("Working the configuration out")]
+pub fn compose_for_root(
+    root: &Dir,
+    config: Option<&Config>,
+    source: &Source,
+    previous: Option<&Manifest>,
+) -> Result<(Manifest, BTreeMap<Digest, Blob>, Vec<String>)> {
+    let target = FolderTree(root.try_clone()?);
+    let labels = Labels::of_root(root)?;
+    let accounts = Accounts::read(&target, None)?;
+    let composer = Composer {
+        target: &target,
+        labels: &labels,
+        held: &InStore(root),
+        has_defaults: false,
+        same_image: None,
+    };
+    let wishes = wishes(&target, &accounts, config, source, previous)?;
+    let mut made = composer.compose(wishes)?;
+    describe(&mut made, config, source, previous);
+    refuse(&mut made)?;
+    Ok((made.manifest, made.contents, made.warnings))
+}
+
+/// The manifest in a commit; none where it is no derived commit of ours, or gone.
+#[context("Reading the manifest of commit {commit}")]
+pub fn manifest_of_commit(repo: &ostree::Repo, commit: &str) -> Result<Option<Manifest>> {
+    if !repo.has_object(ObjectType::Commit, commit, gio::Cancellable::NONE)? {
+        return Ok(None);
+    }
+    let tree = CommitTree::open(repo, commit)?;
+    let path = format!("/{MANIFEST_PATH}");
+    let path = Utf8Path::new(&path);
+    if tree.look(path)?.is_none() {
+        return Ok(None);
+    }
+    let bytes = tree.read(path)?;
+    let json = &mut serde_json::Deserializer::from_slice(&bytes);
+    Ok(Some(serde_path_to_error::deserialize(json)?))
+}
+
+fn wishes(
+    target: &dyn Target,
+    accounts: &Accounts,
+    config: Option<&Config>,
+    source: &Source,
+    previous: Option<&Manifest>,
+) -> Result<Wishes> {
+    let mut wishes = Wishes::default();
+    let is_asked = config.is_some_and(|config| config.managed.is_some());
+    if let Some(config) = config {
+        wishes.add_config(config, source, accounts, &keys::place(target, accounts)?);
+    }
+    if let Some(previous) = previous {
+        wishes.carry(previous, is_asked.then_some(source));
+    }
+    Ok(wishes)
+}
+
+/// What the manifest says beside its entries: of a MachineConfig what it asks for, else what was.
+fn describe(made: &mut Composed, config: Option<&Config>, source: &Source, previous: Option<&Manifest>) {
+    let manifest = &mut made.manifest;
+    manifest.released = config.is_none() && previous.is_some_and(|previous| previous.released);
+    if let Some(previous) = previous {
+        manifest.names.clone_from(&previous.names);
+        manifest.kernel_arguments.clone_from(&previous.kernel_arguments);
+        manifest.kernel_type.clone_from(&previous.kernel_type);
+        manifest.extensions.clone_from(&previous.extensions);
+    }
+    let Some(config) = config.filter(|_| *source == Source::MachineConfig) else { return };
+    manifest.names.clone_from(&config.names);
+    if let Some(arguments) = &config.kernel_arguments {
+        manifest.kernel_arguments.clone_from(arguments);
+        // A MachineConfig, which speaks of packages too.
+        manifest.kernel_type.clone_from(&config.kernel_type);
+        manifest.extensions.clone_from(&config.extensions);
+    }
+}
+
+fn refuse(made: &mut Composed) -> Result<()> {
+    if made.problems.is_empty() {
+        return Ok(());
+    }
+    let mut problems = std::mem::take(&mut made.problems);
+    problems.sort();
+    Err(Invalid { problems, warnings: Vec::new() }.into())
+}
+
+fn refuse_signed_composefs(repo: &ostree::Repo, commit: &str) -> Result<()> {
+    if !super::commit_facts(repo, commit)?.demands_signed_composefs {
+        return Ok(());
+    }
+    Err(Fault::refused("this image cannot carry a configuration of the host")
+        .why("it boots only from a composefs that its builder signed, and a commit made here is not signed")
+        .next("use an image whose prepare-root.conf says composefs.enabled = true or false, or build the configuration into the image")
+        .into())
+}
+
+/// Contents that a manifest names by their objects.
+struct InRepo<'a>(&'a ostree::Repo);
+
+impl Held for InRepo<'_> {
+    fn read(&self, digest: &Digest, object: Option<&str>) -> Result<Vec<u8>> {
+        let object = object.with_context(|| format!("No object is known that holds content {digest}"))?;
+        read_object(self.0, object)
+    }
+}
+
+/// Contents that a root keeps by digest.
+struct InStore<'a>(&'a Dir);
+
+impl Held for InStore<'_> {
+    fn read(&self, digest: &Digest, _object: Option<&str>) -> Result<Vec<u8>> {
+        let path = format!("{CONTENT_STORE}/{}", digest.hex());
+        self.0.read(&path).with_context(|| format!("Reading /{path}"))
+    }
+}
