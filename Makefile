@@ -2,6 +2,7 @@
 #
 # Variables: T=NAME        run the tests whose name has NAME in it (test, test-unit, snap)
 #            N=100         how many pulls kill-test kills
+#            K=7           only every seventh place of the crash matrix; no page is written
 #            PROFILE=release  the optimised program (what rpm takes by itself)
 #            DESTDIR= PREFIX=/usr  where install puts things
 
@@ -10,10 +11,11 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := build
 .PHONY: help build check check-fmt check-clippy check-docs check-generated check-units check-shell \
-        check-deny test test-unit kill-test oracle snap demo bench docs man completions install rpm clean tools
+        check-deny test test-unit kill-test crash-matrix oracle snap demo bench docs man completions install rpm clean tools
 
 T ?=
 N ?= 100
+K ?= 1
 PROFILE ?= debug
 PREFIX ?= /usr
 DESTDIR ?=
@@ -107,6 +109,11 @@ oracle: setup-test
 # Kills N pulls at random points, each followed by fsck and a second run. Touches target/, /tmp.
 kill-test: setup-test
 	MCD_TEST_KILLS=$(N) $(CARGO) test --test it -- stories::import::killed::root_kill_at_random_points --nocapture
+
+# Kills, or fails, every command at every system call that changes something: an hour. Touches target/, /tmp, docs/crash-matrix.md.
+crash-matrix: setup-test build
+	MCD_CRASH_STEP=$(K) $(if $(filter 1,$(K)),MCD_CRASH_PAGE=$(CURDIR)/docs/crash-matrix.md) \
+	    $(CARGO) test --test it -- stories::crash::matrix --ignored --nocapture
 
 # Tests without root or network, in under a minute. Touches target/.
 test-unit:

@@ -1,5 +1,7 @@
 //! The verbs, one small file each: options in, one call of the library, words out.
 
+#[cfg(feature = "ostree")]
+mod change;
 mod config;
 #[cfg(feature = "ostree")]
 mod generate;

@@ -10,6 +10,7 @@ use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::error::{ExitKind, Fault};
+use crate::host::converge::BootReport;
 use crate::model::status::DeploymentName;
 
 /// A new deployment was committed: the next boot starts it.
@@ -20,6 +21,9 @@ pub const MESSAGE_ROLLED_BACK: &str = "87a1e6dc00fc4a5b982ff6ba5c0f6907";
 pub const MESSAGE_REFUSED: &str = "75071df498564ab38557e0c77fee25aa";
 /// Something failed half-way and could not be undone: a person is needed.
 pub const MESSAGE_NOT_UNDONE: &str = "2f296fca52504c0b8824f9d6b3b2f65c";
+
+/// A boot laid down what belongs on its deployment.
+pub const MESSAGE_CONVERGED: &str = "5b1f3f0c2a0e4d5f9d64a7f7be1f2c83";
 
 /// Starts logging. `verbosity` counts `-v`.
 pub fn start(verbosity: u8) {
@@ -51,6 +55,33 @@ pub fn committed(image: &str, deployment: &DeploymentName, rolled_back: bool) {
         );
     } else {
         tracing::info!(MESSAGE_ID = MESSAGE_COMMITTED, image, deployment, "The next boot starts {image}");
+    }
+}
+
+/// Tells operators what a boot laid down, and what they should know of it.
+pub fn boot(report: &BootReport) {
+    for warning in &report.warnings {
+        tracing::warn!("{warning}");
+    }
+    for difference in &report.differences {
+        let (path, what) = (difference.path.as_str(), difference.what);
+        tracing::warn!(path, "{path} is not as the configuration says: {what:?}");
+    }
+    for original in &report.set_aside {
+        tracing::warn!(
+            path = original.path.as_str(),
+            "{} had a local edit, which was set aside",
+            original.path
+        );
+    }
+    if !report.changed.is_empty() {
+        let changed = report.changed.len();
+        tracing::info!(
+            MESSAGE_ID = MESSAGE_CONVERGED,
+            changed,
+            deployment = report.deployment.as_deref().unwrap_or_default(),
+            "The configuration of this deployment was laid down, {changed} paths changed"
+        );
     }
 }
 
@@ -96,14 +127,20 @@ mod tests {
 
     #[test]
     fn message_ids_are_ids_and_differ() {
-        let mut ids = vec![MESSAGE_COMMITTED, MESSAGE_ROLLED_BACK, MESSAGE_REFUSED, MESSAGE_NOT_UNDONE];
+        let mut ids = vec![
+            MESSAGE_CONVERGED,
+            MESSAGE_COMMITTED,
+            MESSAGE_ROLLED_BACK,
+            MESSAGE_REFUSED,
+            MESSAGE_NOT_UNDONE,
+        ];
         for id in &ids {
             assert_eq!(id.len(), 32, "{id}");
             assert!(id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')), "{id}");
         }
         ids.sort_unstable();
         ids.dedup();
-        assert_eq!(ids.len(), 4);
+        assert_eq!(ids.len(), 5);
     }
 
     #[test]

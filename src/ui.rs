@@ -10,6 +10,7 @@
 
 #[cfg(feature = "ostree")]
 mod bars;
+mod boot;
 #[cfg(feature = "ostree")]
 pub mod diff;
 mod fault;
@@ -22,6 +23,8 @@ mod tally;
 mod text;
 #[cfg(feature = "ostree")]
 mod validate;
+#[cfg(feature = "ostree")]
+mod verified;
 
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::Arc;
@@ -30,8 +33,11 @@ use serde::Serialize;
 
 pub use self::progress::Progress;
 pub use self::text::{clean, size, time};
+#[cfg(feature = "ostree")]
+pub(crate) use self::verified::render as render_verified;
 
 use crate::error::Fault;
+use crate::host::converge::BootReport;
 #[cfg(feature = "ostree")]
 use crate::model::config::{Config, Invalid};
 use crate::model::records::HistoryEntry;
@@ -72,6 +78,17 @@ impl Printer {
     /// The host, as `mcd status` shows it.
     pub fn status(&self, host: &HostStatus) -> Result<(), Fault> {
         self.show(host, || status::render(host))
+    }
+
+    /// What a verification found.
+    #[cfg(feature = "ostree")]
+    pub fn verified(&self, found: &crate::pipeline::config::Verified) -> Result<(), Fault> {
+        self.show(found, || verified::render(found))
+    }
+
+    /// What a boot found and did.
+    pub fn boot(&self, report: &BootReport) -> Result<(), Fault> {
+        self.show(report, || boot::render(report))
     }
 
     /// The history, oldest first.

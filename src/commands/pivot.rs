@@ -2,8 +2,8 @@
 //! that was prepared before.
 
 use anyhow::Result;
-use serde::Serialize;
 
+use super::change::{Line, describe};
 use super::{Ended, open, pull};
 use crate::error::Fault;
 use crate::host::{Host, HostRequest, reboot};
@@ -11,25 +11,9 @@ use crate::interrupt::Interrupt;
 use crate::logging;
 use crate::model::boots::RequestOutcome;
 use crate::model::event::{Event, EventSink};
-use crate::model::status::DeploymentName;
 use crate::options::{Asked, PivotOptions, Reboot};
 use crate::pipeline::{self, Outcome, PivotRequest, Session, Until};
-use crate::plan::{Plan, short_name};
 use crate::ui::Printer;
-
-/// The last JSON line.
-#[derive(Debug, Default, Serialize)]
-struct Line {
-    outcome: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    deployment: Option<DeploymentName>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    staged: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    plan: Option<Plan>,
-}
 
 pub(super) fn run(options: PivotOptions, printer: &Printer) -> Result<Ended> {
     let host = open::host(&options.target)?;
@@ -40,7 +24,7 @@ pub(super) fn run(options: PivotOptions, printer: &Printer) -> Result<Ended> {
         && !options.force
         && set_aside(&options, &host, request, progress.as_ref())?
     {
-        progress.end(&Line { outcome: "set-aside", ..Line::default() }, String::new);
+        progress.end(&Line::of("set-aside"), String::new);
         return Ok(Ended::Done);
     }
     let wants_reboot = host.is_booted()
@@ -60,7 +44,7 @@ pub(super) fn run(options: PivotOptions, printer: &Printer) -> Result<Ended> {
     if let Outcome::Committed { image, name, .. } = &outcome {
         logging::committed(image, name, false);
     }
-    let (line, text) = describe(&outcome);
+    let (line, text) = describe(&outcome, "pivot");
     progress.end(&line, || text);
     if wants_reboot && reboots(&outcome) && !is_running(&session.host)? {
         reboot::ask(options.force, progress.as_ref())?;
@@ -166,41 +150,4 @@ fn is_running(host: &Host) -> Result<bool> {
 /// caller asked for a machine that runs the image, not for work.
 fn reboots(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::NothingToDo(_) | Outcome::Committed { .. })
-}
-
-fn describe(outcome: &Outcome) -> (Line, String) {
-    match outcome {
-        Outcome::NothingToDo(name) => (
-            Line { outcome: "nothing-to-do", deployment: Some(name.clone()), ..Line::default() },
-            format!("nothing to do: the next boot starts {}, which is just that\n", short_name(name)),
-        ),
-        Outcome::Planned(plan) => {
-            (Line { outcome: "planned", plan: Some(plan.clone()), ..Line::default() }, plan.to_string())
-        }
-        Outcome::Prepared(intent) => (
-            Line { outcome: "prepared", id: Some(intent.id.clone()), ..Line::default() },
-            format!("prepared: `mcd pivot --resume={}` switches to it, without network\n", intent.id),
-        ),
-        Outcome::Committed { name, staged, .. } => {
-            let line = Line {
-                outcome: "committed",
-                deployment: Some(name.clone()),
-                staged: Some(*staged),
-                ..Line::default()
-            };
-            let text = if *staged {
-                format!(
-                    "staged {}: it is finalised at shutdown, and the next boot starts it\n",
-                    short_name(name)
-                )
-            } else {
-                format!("deployed {}: the next boot starts it\n", short_name(name))
-            };
-            (line, text)
-        }
-        Outcome::ReturnedToBooted(name) => (
-            Line { outcome: "returned-to-booted", deployment: Some(name.clone()), ..Line::default() },
-            format!("the next boot starts {} again, which runs now\n", short_name(name)),
-        ),
-    }
 }

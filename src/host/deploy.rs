@@ -28,8 +28,10 @@ use crate::model::status::DeploymentName;
 pub struct DeployRequest {
     /// The commit: an image commit or one derived from it.
     pub commit: String,
-    /// The image, for the origin. None keeps the origin of the merge source: only arguments change.
+    /// The image, for the origin. None keeps the origin of `base`: its source is no image.
     pub image: Option<OsImage>,
+    /// What the change was compared with, where it is still there.
+    pub base: Option<DeploymentName>,
     /// The manifest that was imported.
     pub digest: Option<Digest>,
     /// The digest that was asked for, if it was another: that of an index.
@@ -44,7 +46,8 @@ impl From<&Intent> for DeployRequest {
     fn from(intent: &Intent) -> Self {
         Self {
             commit: intent.commit.clone(),
-            image: intent.asked.clone(),
+            image: intent.asked.clone().or_else(|| intent.kept_image.clone()),
+            base: intent.base.clone(),
             digest: intent.digest.clone(),
             asked_digest: intent.asked_digest.clone(),
             id: intent.id.clone(),
@@ -77,20 +80,20 @@ impl HostLocked<'_> {
         let others = boot_order::after_deploy(&self.status()?.deployments);
         // Read after the pins were set: a deployment belongs to the sysroot that it was read with.
         let source = merge_deployment(&self.sysroot()).ok_or_else(|| no_deployment(self))?;
+        let base = self.sysroot().deployments().into_iter().find(|one| Some(name_of(one)) == request.base);
+        let origin = origin_file(request, base.as_ref().unwrap_or(&source));
         let deployed = if self.host().is_booted() {
-            self.stage(request, &source)
+            self.stage(request, &source, &origin)
         } else {
-            self.deploy_and_switch(request, &source, &others)
+            self.deploy_and_switch(request, &source, &origin, &others)
         };
-        let new = match deployed {
-            Ok(new) => new,
-            Err(error) => {
-                self.remove_leftovers();
-                return Err(error);
+        let name = match deployed {
+            Ok(new) => {
+                self.reload()?;
+                name_of(&new)
             }
+            Err(error) => self.made_all_the_same(&request.id, error)?,
         };
-        self.reload()?;
-        let name = name_of(&new);
         if let Err(error) = self.note_deployment(&request.id, &name) {
             // It is deployed: its origin and its entry in the boot file carry the id.
             tracing::warn!("{error:#}");
@@ -99,7 +102,12 @@ impl HostLocked<'_> {
     }
 
     #[context("Staging {}", request.commit)]
-    fn stage(&self, request: &DeployRequest, source: &ostree::Deployment) -> Result<ostree::Deployment> {
+    fn stage(
+        &self,
+        request: &DeployRequest,
+        source: &ostree::Deployment,
+        origin: &glib::KeyFile,
+    ) -> Result<ostree::Deployment> {
         let arguments = request.kernel_arguments.without("ostree");
         let arguments: Vec<&str> = arguments.arguments().iter().map(String::as_str).collect();
         let options = options(&arguments);
@@ -107,7 +115,7 @@ impl HostLocked<'_> {
         let staged = self.sysroot().stage_tree_with_options(
             Some(&stateroot),
             &request.commit,
-            Some(&origin_file(request, source)),
+            Some(origin),
             Some(source),
             &options,
             gio::Cancellable::NONE,
@@ -124,6 +132,7 @@ impl HostLocked<'_> {
         &self,
         request: &DeployRequest,
         source: &ostree::Deployment,
+        origin: &glib::KeyFile,
         others: &AfterDeploy,
     ) -> Result<ostree::Deployment> {
         let arguments = request.kernel_arguments.without("ostree");
@@ -133,7 +142,7 @@ impl HostLocked<'_> {
         let new = self.sysroot().deploy_tree_with_options(
             Some(&stateroot),
             &request.commit,
-            Some(&origin_file(request, source)),
+            Some(origin),
             Some(source),
             Some(&options),
             gio::Cancellable::NONE,
@@ -150,6 +159,22 @@ impl HostLocked<'_> {
         let options = ostree::SysrootWriteDeploymentsOpts { do_postclean: false };
         self.sysroot().write_deployments_with_options(order, &options, gio::Cancellable::NONE)?;
         self.reload()
+    }
+
+    /// libostree does more after the switch (refs of its deployments, a flush), and that can fail. What
+    /// the next boot starts decides whether the change happened; the rest is done again at the next
+    /// change or cleanup.
+    fn made_all_the_same(&self, id: &str, error: anyhow::Error) -> Result<DeploymentName> {
+        let switched = self.reload().and_then(|()| {
+            let status = self.status()?;
+            Ok(status.next_boot().filter(|next| next.id.as_deref() == Some(id)).map(|next| next.name.clone()))
+        });
+        if let Ok(Some(name)) = switched {
+            tracing::warn!("the next boot starts {name}, but what follows the switch failed: {error:#}");
+            return Ok(name);
+        }
+        self.remove_leftovers();
+        Err(error)
     }
 
     /// Removes what a deploy that failed left: a folder that no boot entry names.
@@ -184,9 +209,9 @@ fn options<'a>(arguments: &'a [&'a str]) -> ostree::SysrootDeployTreeOpts<'a> {
 }
 
 /// An origin that other tools read as theirs, with a group of ours.
-fn origin_file(request: &DeployRequest, source: &ostree::Deployment) -> glib::KeyFile {
+fn origin_file(request: &DeployRequest, base: &ostree::Deployment) -> glib::KeyFile {
     let file = glib::KeyFile::new();
-    match (&request.image, source.origin()) {
+    match (&request.image, base.origin()) {
         (Some(image), _) => file.set_string(GROUP_ORIGIN, KEY_IMAGE, &image.to_string()),
         (None, Some(old)) => copy_origin(&old, &file),
         (None, None) => {}

@@ -1,7 +1,6 @@
 //! Replacing a record so that a power cut leaves either the old one or the new one.
 
 use std::io::Write;
-use std::path::Path;
 
 use anyhow::Result;
 use cap_std_ext::cap_std::fs::{Dir, DirBuilder, DirBuilderExt, OpenOptions, OpenOptionsExt};
@@ -9,6 +8,8 @@ use fn_error_context::context;
 
 /// Records hold image names and reasons: root's business only.
 const FILE_MODE: u32 = 0o600;
+/// The attribute that holds a SELinux label.
+const LABEL: &str = "security.selinux";
 /// The folder that records stand in.
 const FOLDER_MODE: u32 = 0o700;
 
@@ -17,15 +18,69 @@ const FOLDER_MODE: u32 = 0o700;
 pub(crate) fn replace(folder: &Dir, name: &str, content: &[u8]) -> Result<()> {
     // One writer: whoever writes a record holds the host lock, so the name needs no randomness, and
     // what a crash left is replaced by the next write.
-    let temporary = format!(".{name}.new");
+    let temporary = temporary(name);
     folder.remove_file_if_there(&temporary)?;
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(FILE_MODE);
     let mut file = folder.open_with(&temporary, &options)?;
-    file.write_all(content)?;
-    file.sync_all()?;
-    folder.rename(&temporary, folder, name)?;
+    inherit_label(folder, &file);
+    let written = file.write_all(content).and_then(|()| file.sync_all());
+    if let Err(error) = written.and_then(|()| folder.rename(&temporary, folder, name)) {
+        // A full disk needs the room.
+        let _ = folder.remove_file_if_there(&temporary);
+        return Err(error.into());
+    }
     sync_folder(folder)
+}
+
+/// The name that `name` has while it is being written.
+pub(crate) fn temporary(name: &str) -> String {
+    format!(".{name}.new")
+}
+
+/// The kernel does this where it runs SELinux, but in an initramfs it does not yet.
+fn inherit_label(folder: &Dir, made: impl std::os::fd::AsFd) {
+    let mut label = [0; 4096];
+    // A `Dir` is only a place in the tree (O_PATH): attributes need an open folder.
+    let Ok(folder) = folder.open(".") else { return };
+    if let Ok(length) = rustix::fs::fgetxattr(folder, LABEL, label.as_mut_slice()) {
+        // A file system without labels, or no right to set them: nothing that a record depends on.
+        let _ = rustix::fs::fsetxattr(made, LABEL, &label[..length], rustix::fs::XattrFlags::empty());
+    }
+}
+
+/// Opens the folder `name` in `above`, made with this mode if it is missing.
+pub(crate) fn folder(above: &Dir, name: &str, mode: u32) -> Result<Dir> {
+    let mut builder = DirBuilder::new();
+    builder.mode(mode);
+    match above.create_dir_with(name, &builder) {
+        Ok(()) => {
+            let made = above.open_dir(name)?;
+            let handle = made.open(".")?;
+            // Not what the umask makes of it.
+            rustix::fs::fchmod(&handle, rustix::fs::Mode::from_raw_mode(mode))?;
+            inherit_label(above, &handle);
+            sync_folder(above)?;
+            Ok(made)
+        }
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error.into()),
+        Err(_) => Ok(above.open_dir(name)?),
+    }
+}
+
+/// Opens the folder at `path` below `above`, made with mode 0755 where it is missing.
+pub(crate) fn folders(above: &Dir, path: &str) -> Result<Dir> {
+    let mut here = above.try_clone()?;
+    for name in path.split('/').filter(|name| !name.is_empty()) {
+        here = folder(&here, name, 0o755)?;
+    }
+    Ok(here)
+}
+
+/// Whether a file of this name is a record that [`replace`] did not finish.
+#[cfg(feature = "ostree")]
+pub(crate) fn is_unfinished(name: &str) -> bool {
+    name.starts_with('.') && name.ends_with(".new")
 }
 
 /// Removes `name` from `folder`, if it is there, on disk when this returns.
@@ -40,17 +95,8 @@ pub(crate) fn remove(folder: &Dir, name: &str) -> Result<()> {
 /// Opens the folder at `path`, made with mode 0700 if it is missing (parents with 0755).
 #[context("Making the folder {path}")]
 pub(crate) fn private_folder(root: &Dir, path: &str) -> Result<Dir> {
-    let path = Path::new(path);
-    if let Some(parent) = path.parent() {
-        root.create_dir_all(parent)?;
-    }
-    let mut builder = DirBuilder::new();
-    builder.mode(FOLDER_MODE);
-    match root.create_dir_with(path, &builder) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error.into()),
-        _ => {}
-    }
-    Ok(root.open_dir(path)?)
+    let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
+    folder(&folders(root, parent)?, name, FOLDER_MODE)
 }
 
 /// The content of `name` in `folder`, if it is there.

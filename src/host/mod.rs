@@ -3,6 +3,8 @@
 //! without libostree.
 
 #[cfg(feature = "ostree")]
+pub mod actions;
+#[cfg(feature = "ostree")]
 pub mod config_files;
 pub mod converge;
 #[cfg(feature = "ostree")]
@@ -23,8 +25,10 @@ mod boot_file;
 #[cfg(feature = "ostree")]
 mod cancel;
 #[cfg(feature = "ostree")]
+mod configured;
+#[cfg(feature = "ostree")]
 mod deploy;
-mod durable;
+pub(crate) mod durable;
 #[cfg(feature = "ostree")]
 mod etc_merge;
 #[cfg(feature = "ostree")]
@@ -53,13 +57,14 @@ mod sysroot;
 #[cfg(feature = "ostree")]
 pub use {
     cancel::Cancelled,
+    configured::{Configured, ToldBy},
     deploy::{DeployRequest, Deployed},
     etc_merge::EtcConflict,
     host_lock::{HostLocked, Wait},
     pin::Pinned,
     preflight::{CommitFacts, EtcLayout, commit_facts},
     prune::{Freed, PruneOptions, Pruned, RemoveLeftovers},
-    records::entry as history_entry,
+    records::{RecordsFolder, entry as history_entry, entry_of_live as history_of_live, new_id},
     requests::HostRequest,
     rollback::{RollBack, RolledBack},
     settle::Settled,

@@ -1,8 +1,8 @@
 //! `mcd cleanup`: what nothing needs any more goes, folders of dropped deployments, images, layers,
 //! kept commits of old changes, and then the objects that only these named.
 //!
-//! Needed is what a deployment, the change that is under way, the newest pull or another tool's own
-//! refs name. Pulls hold the repo's lock shared from the first object that they skip to the ref that
+//! Needed is what a deployment, a record (of what was laid down in an `/etc` or in `/var`, of what is
+//! under way), the newest pull or another tool's own refs name. Pulls hold the repo's lock shared from the first object that they skip to the ref that
 //! protects it; so refs go only under the exclusive lock. That is tried first, without waiting, and
 //! never while the host lock is held: a pull that runs puts the cleanup off. The long part, pruning
 //! objects, holds no host lock at all.
@@ -15,8 +15,9 @@ use fn_error_context::context;
 use ostree::{ObjectName, ObjectType, gio, glib};
 
 use super::host_lock::HostLocked;
-use super::records::id_of_keep_ref;
+use super::records::{commit_of_base_ref, commit_of_derived_ref, id_of_keep_ref};
 use super::repo_lock::{self, RepoLock};
+use super::status::IMAGE_COMMIT;
 use super::sysroot::Host;
 use crate::model::digest::Digest;
 use crate::model::repo_refs::{BASE_IMAGE_PREFIX, BLOB_PREFIX, IMAGE_PREFIX, OWN_PREFIX, blob_of_ref};
@@ -97,6 +98,7 @@ impl Host {
             return Ok(Pruned::PutOff { holder: self.lock_holder() });
         };
         locked.remove_dropped_deployments()?;
+        locked.remove_unfinished_records()?;
         // A pull may have begun meanwhile: then the rest waits for the next cleanup.
         let exclusive = match repo_lock::try_exclusive(&repo_dir)? {
             Ok(exclusive) => exclusive,
@@ -172,12 +174,27 @@ impl Unneeded {
         let repo = host.repo()?;
         let all = refs(&repo)?;
         let under_way = host.intent()?.map(|intent| intent.id);
-        let is_old_change =
-            |name: &str| id_of_keep_ref(name).is_some_and(|id| Some(id) != under_way.as_deref());
         let mut needed = Needed::default();
         for deployment in host.load()?.deployments() {
             needed.add(&repo, &deployment.csum())?;
         }
+        let named = host.commits_in_records()?;
+        for commit in named.iter().flatten() {
+            needed.add(&repo, commit)?;
+        }
+        let is_old_change = |name: &str| {
+            if let Some(commit) = commit_of_derived_ref(name) {
+                // Where a record cannot be read, nobody knows what it names.
+                return named.as_ref().is_some_and(|named| !named.contains(commit));
+            }
+            if let Some(commit) = commit_of_base_ref(name) {
+                return named.is_some() && !needed.bases.contains(commit);
+            }
+            id_of_keep_ref(name).is_some_and(|id| Some(id) != under_way.as_deref())
+        };
+        let old: BTreeSet<String> =
+            all.iter().map(|(name, _)| name).filter(|name| is_old_change(name)).cloned().collect();
+        let is_old_change = |name: &str| old.contains(name);
         for (name, commit) in all.iter().filter(|(name, _)| protects(name) && !is_old_change(name)) {
             needed.add(&repo, commit).with_context(|| format!("Reading what {name} names"))?;
         }
@@ -241,6 +258,8 @@ struct Needed {
     commits: HashSet<String>,
     manifests: HashSet<String>,
     layers: HashSet<Digest>,
+    /// Image commits that derived ones were made from, and are made from again.
+    bases: HashSet<String>,
 }
 
 impl Needed {
@@ -251,6 +270,7 @@ impl Needed {
         }
         let Some(metadata) = metadata(repo, commit)? else { return Ok(()) };
         self.manifests.extend(text(&metadata, MANIFEST_DIGEST));
+        self.bases.extend(text(&metadata, IMAGE_COMMIT));
         if let Some(manifest) = text(&metadata, MANIFEST) {
             self.layers
                 .extend(layers_of(&manifest).with_context(|| format!("Reading the manifest in {commit}"))?);

@@ -1,7 +1,7 @@
-//! The records of changes: what is under way (`intent.json`) and what was done (`history.jsonl`), in
-//! `/var/lib/mcd`, and the refs that keep the commits that they name.
+//! The records of changes: what is under way (`intent.json`, `live.json`) and what was done
+//! (`history.jsonl`), in `/var/lib/mcd`, and the refs that keep the commits that they name.
 //!
-//! Both are replaced as a whole and durable before anything that they announce begins.
+//! All are replaced as a whole and durable before anything that they announce begins.
 
 use anyhow::{Context, Result};
 use cap_std_ext::cap_std::fs::Dir;
@@ -13,7 +13,10 @@ use super::host_lock::HostLocked;
 use super::now;
 use super::sysroot::Host;
 use crate::model::digest::Digest;
-use crate::model::records::{DIRECTORY, HISTORY, History, HistoryEntry, HistoryOutcome, INTENT, Intent};
+use crate::model::live::{LIVE, Live};
+use crate::model::records::{
+    DIRECTORY, HISTORY, History, HistoryEntry, HistoryOutcome, INTENT, Intent, describe_config,
+};
 use crate::model::repo_refs::OWN_PREFIX;
 
 impl Host {
@@ -28,6 +31,14 @@ impl Host {
     /// replace or remove it: a broken file must not be what keeps a person from going back.
     pub(super) fn readable_intent(&self) -> Option<Intent> {
         self.intent().unwrap_or_default()
+    }
+
+    /// The live apply that is under way.
+    pub fn live(&self) -> Result<Option<Live>> {
+        match self.records()? {
+            Some(folder) => RecordsFolder(folder).live(),
+            None => Ok(None),
+        }
     }
 
     /// What was done.
@@ -47,13 +58,53 @@ impl Host {
     }
 }
 
+/// The folder of the records, whoever's it is. Whoever writes holds the lock of its host.
+#[derive(Debug)]
+pub struct RecordsFolder(Dir);
+
+impl RecordsFolder {
+    /// That of a root without OSTree, made if it is missing.
+    pub fn of_root(root: &Dir) -> Result<Self> {
+        Ok(Self(durable::private_folder(root, &format!("var/{DIRECTORY}"))?))
+    }
+
+    /// The live apply that is under way.
+    pub fn live(&self) -> Result<Option<Live>> {
+        let Some(content) = durable::read(&self.0, LIVE)? else { return Ok(None) };
+        Ok(Some(Live::parse(&content)?))
+    }
+
+    /// Replaces the record of the live apply that is under way.
+    pub fn write_live(&self, live: &Live) -> Result<()> {
+        durable::replace(&self.0, LIVE, &live.to_bytes())
+    }
+
+    /// No live apply is under way any more.
+    pub fn clear_live(&self) -> Result<()> {
+        durable::remove(&self.0, LIVE)
+    }
+
+    /// Adds to the history; beyond its length the oldest go.
+    #[context("Adding to the history")]
+    pub fn append_history(&self, entry: HistoryEntry) -> Result<()> {
+        let mut history = read_history(&self.0)?;
+        history.push(entry);
+        durable::replace(&self.0, HISTORY, history.to_text().as_bytes())
+    }
+}
+
+/// An id for a new change: when it was asked for, and something that makes it the only one.
+pub fn new_id(place: &str) -> String {
+    let now = jiff::Timestamp::now();
+    let seed = format!("{} {} {place}", now.as_nanosecond(), std::process::id());
+    let unique = Digest::of(seed.as_bytes());
+    format!("{}-{}", now.strftime("%Y%m%d-%H%M%S"), &unique.hex()[..6])
+}
+
 impl HostLocked<'_> {
-    /// An id for a new change: when it was asked for, and something that makes it the only one.
+    /// An id for a new change.
     pub fn new_id(&self) -> String {
-        let now = jiff::Timestamp::now();
-        let seed = format!("{} {} {}", now.as_nanosecond(), std::process::id(), self.host().path());
-        let unique = Digest::of(seed.as_bytes());
-        format!("{}-{}", now.strftime("%Y%m%d-%H%M%S"), &unique.hex()[..6])
+        new_id(self.host().path().as_str())
     }
 
     /// Records a change as prepared: its commit is kept, and it is the one that is under way. What
@@ -92,13 +143,22 @@ impl HostLocked<'_> {
         Ok(intent)
     }
 
+    /// Replaces the record of the live apply that is under way.
+    pub fn write_live(&self, live: &Live) -> Result<()> {
+        RecordsFolder(self.make_records()?).write_live(live)
+    }
+
+    /// No live apply is under way any more.
+    pub fn clear_live(&self) -> Result<()> {
+        match self.host().records()? {
+            Some(folder) => RecordsFolder(folder).clear_live(),
+            None => Ok(()),
+        }
+    }
+
     /// Adds to the history; beyond its length the oldest go.
-    #[context("Adding to the history")]
     pub fn append_history(&self, entry: HistoryEntry) -> Result<()> {
-        let folder = self.make_records()?;
-        let mut history = read_history(&folder)?;
-        history.push(entry);
-        durable::replace(&folder, HISTORY, history.to_text().as_bytes())
+        RecordsFolder(self.make_records()?).append_history(entry)
     }
 
     /// Keeps `commit` in the repo for as long as a record names it by `id`.
@@ -123,6 +183,32 @@ impl HostLocked<'_> {
         Ok(())
     }
 
+    /// Keeps a derived commit and the image commit that it was made from, for as long as any record
+    /// or deployment names it: a cleanup gives up the others.
+    #[context("Keeping the derived commit {commit}")]
+    pub fn keep_derived(&self, commit: &str, image_commit: &str) -> Result<()> {
+        let repo = self.host().repo()?;
+        for (prefix, commit) in [(BASE, image_commit), (DERIVED, commit)] {
+            let name = format!("{OWN_PREFIX}{prefix}{commit}");
+            repo.set_ref_immediate(None, &name, Some(commit), gio::Cancellable::NONE)?;
+        }
+        Ok(())
+    }
+
+    /// Removes what a killed run left of a record that it was writing. Whoever writes one holds the
+    /// host lock, so what is there now is nobody's.
+    #[context("Removing unfinished records")]
+    pub(super) fn remove_unfinished_records(&self) -> Result<()> {
+        let Some(folder) = self.host().records()? else { return Ok(()) };
+        for entry in folder.entries()? {
+            let name = entry?.file_name();
+            if name.to_str().is_some_and(durable::is_unfinished) {
+                durable::remove(&folder, &name.to_string_lossy())?;
+            }
+        }
+        Ok(())
+    }
+
     fn make_records(&self) -> Result<Dir> {
         let var = self.host().var()?.context("The sysroot has no deployment, and so no /var")?;
         durable::private_folder(&var, DIRECTORY)
@@ -136,6 +222,21 @@ fn keep_ref(id: &str) -> String {
 
 /// After our prefix, before the id of the change.
 const KEEP: &str = "keep/";
+
+/// After our prefix, before a derived commit, which is its own name.
+const DERIVED: &str = "derived/";
+/// After our prefix, before an image commit that derived ones are made from.
+const BASE: &str = "image/";
+
+/// The derived commit that a ref keeps.
+pub(super) fn commit_of_derived_ref(name: &str) -> Option<&str> {
+    name.strip_prefix(OWN_PREFIX)?.strip_prefix(DERIVED)
+}
+
+/// The image commit that a ref keeps for derived ones.
+pub(super) fn commit_of_base_ref(name: &str) -> Option<&str> {
+    name.strip_prefix(OWN_PREFIX)?.strip_prefix(BASE)
+}
 
 /// The id of the change that a ref keeps a commit for.
 pub(super) fn id_of_keep_ref(name: &str) -> Option<&str> {
@@ -152,12 +253,28 @@ pub fn entry(intent: &Intent, outcome: HistoryOutcome, why: Option<String>) -> H
     }
 }
 
+/// What became of a live apply, now.
+pub fn entry_of_live(live: &Live, outcome: HistoryOutcome, why: Option<String>) -> HistoryEntry {
+    HistoryEntry {
+        who: live.who.clone(),
+        from: Some(describe_config(&live.back.manifest.names)),
+        why,
+        ..HistoryEntry::new(live.id.clone(), describe_config(&live.to.manifest.names), outcome, now())
+    }
+}
+
 /// What a change leads to, for people.
 fn describe(intent: &Intent) -> String {
-    match (&intent.asked, &intent.digest) {
-        (Some(image), Some(digest)) => format!("{image} ({})", digest.short()),
-        (Some(image), None) => image.to_string(),
-        (None, _) => format!("kernel arguments {}", intent.kernel_arguments),
+    let image = match (&intent.asked, &intent.digest) {
+        (Some(image), Some(digest)) => Some(format!("{image} ({})", digest.short())),
+        (Some(image), None) => Some(image.to_string()),
+        (None, _) => None,
+    };
+    let config = intent.config.as_ref().map(|names| describe_config(names));
+    match (image, config) {
+        (Some(image), Some(config)) => format!("{image}, {config}"),
+        (Some(one), None) | (None, Some(one)) => one,
+        (None, None) => format!("kernel arguments {}", intent.kernel_arguments),
     }
 }
 

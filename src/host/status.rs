@@ -53,8 +53,15 @@ impl Host {
         let mut deployments = Vec::new();
         for (index, one) in sysroot.deployments().iter().enumerate() {
             let is_booted = booted.as_ref().is_some_and(|booted| booted.equal(one));
-            let status = deployment_status(&repo, one, index, is_booted, &boots)?;
+            let mut status = deployment_status(&repo, one, index, is_booted, &boots)?;
             notices.extend(notice_of(one, &status, &boots));
+            match self.configured(&status) {
+                Ok(configured) => {
+                    notices.extend(configured.notice(&status));
+                    status.config = configured.status(&status);
+                }
+                Err(error) => notices.push(format!("{error:#}")),
+            }
             deployments.push(status);
         }
         if let Some(target) = rollback_target(&deployments).map(|target| target.index) {
@@ -131,6 +138,7 @@ fn deployment_status(
         kernel_arguments: kernel_arguments(deployment).to_string(),
         id: origin.id,
         other_origin: origin.other,
+        config: None,
         name,
     })
 }
@@ -139,6 +147,16 @@ fn deployment_status(
 pub(super) fn kernel_arguments(deployment: &ostree::Deployment) -> KernelArguments {
     let options = deployment.bootconfig().and_then(|entry| entry.get("options"));
     KernelArguments::parse(options.as_deref().unwrap_or_default()).without("ostree")
+}
+
+/// The digest of the image that a commit is of or derived from.
+pub(super) fn digest_of_commit(repo: &ostree::Repo, commit: &str) -> Result<Option<String>> {
+    Ok(Commit::load(repo, commit)?.digest.map(|digest| digest.to_string()))
+}
+
+/// The image commit that a derived commit was made from; none where it is none, or gone.
+pub(super) fn image_of_derived(repo: &ostree::Repo, commit: &str) -> Result<Option<String>> {
+    Ok(Commit::load(repo, commit)?.derived_from)
 }
 
 /// What a commit's metadata says.
@@ -180,6 +198,7 @@ fn prepared(intent: Intent, deployments: &[DeploymentStatus]) -> Option<Prepared
         image: intent.asked,
         digest: intent.digest,
         kernel_arguments: intent.kernel_arguments,
+        config: intent.config,
     })
 }
 

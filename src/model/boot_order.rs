@@ -79,6 +79,7 @@ mod tests {
             kernel_arguments: String::new(),
             id: None,
             other_origin: None,
+            config: None,
         };
         kinds.chars().enumerate().map(one).collect()
     }

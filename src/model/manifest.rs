@@ -52,6 +52,9 @@ pub struct Manifest {
     /// The password of a user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password: Option<Password>,
+    /// What is laid down belongs to the machine afterwards: the records then name none of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub released: bool,
     /// What is said of units, by name: their links are worked out anew on each image.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub enablement: BTreeMap<String, Enablement>,
@@ -223,7 +226,8 @@ pub enum Part {
 /// Which file system an entry belongs to, and so which record speaks for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
-    /// Below `/usr`: part of the commit itself.
+    /// Below `/usr`, or a folder that most images make a link into `/var` and this one does not
+    /// (`/opt`): part of the commit itself.
     Usr,
     /// Below `/etc`: the deployment's own copy.
     Etc,
@@ -237,7 +241,7 @@ impl Scope {
     pub fn of(path: &Utf8Path) -> Option<Self> {
         let first = path.strip_prefix("/").ok()?.components().next()?;
         match first.as_str() {
-            "usr" => Some(Self::Usr),
+            "usr" | "opt" | "home" | "root" | "srv" | "mnt" => Some(Self::Usr),
             "etc" => Some(Self::Etc),
             "var" => Some(Self::Var),
             _ => None,

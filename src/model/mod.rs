@@ -9,6 +9,7 @@ pub mod event;
 pub mod host_request;
 pub mod image_ref;
 pub mod kargs;
+pub mod live;
 pub mod manifest;
 pub mod oci;
 pub mod origin;

@@ -67,6 +67,15 @@ pub struct Intent {
     /// Whether a reboot was asked for with it.
     #[serde(default)]
     pub reboot: bool,
+    /// The image that stays, where the request names none: what the origin will say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_image: Option<OsImage>,
+    /// The MachineConfigs that were asked for; none where configuration is only carried over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<Vec<String>>,
+    /// It was prepared to be made on the running system, without a reboot.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub live: bool,
     /// Who asked, for people.
     #[serde(default)]
     pub who: String,
@@ -128,6 +137,8 @@ pub enum HistoryOutcome {
     Prepared,
     /// It waits for the next boot.
     Committed,
+    /// It was made on the running system, without a reboot.
+    Applied,
     /// It was booted.
     Booted,
     /// It was left for another deployment.
@@ -153,6 +164,15 @@ pub struct History {
 
 fn first_version() -> u32 {
     1
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+/// A configuration, for people.
+pub fn describe_config(names: &[String]) -> String {
+    if names.is_empty() { "no configuration".to_owned() } else { format!("config {}", names.join(", ")) }
 }
 
 impl Intent {

@@ -57,6 +57,29 @@ pub struct DeploymentStatus {
     pub id: Option<String>,
     /// An origin without an image: what it says instead (a refspec, `custom-origin`).
     pub other_origin: Option<String>,
+    /// What is managed on it; none where nothing ever was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<ConfigStatus>,
+}
+
+/// What is managed on a deployment.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigStatus {
+    /// The MachineConfigs that it was made from.
+    pub names: Vec<String>,
+    /// The number of managed paths.
+    pub entries: usize,
+    /// The derived commit that holds the contents, where it is another than the deployment's own: that
+    /// of a live apply, or of the deployment whose `/etc` another tool took over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    /// Another tool made the deployment from a configured one: what is managed below `/usr` is not in
+    /// it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stranger: bool,
+    /// What is missing below `/usr` for that reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<Utf8PathBuf>,
 }
 
 /// What `--until prepared` left.
@@ -72,6 +95,9 @@ pub struct PreparedStatus {
     pub kernel_arguments: String,
     /// Whether the switch was asked for already (then it waits for the shutdown, or was lost).
     pub committed: bool,
+    /// The MachineConfigs that were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<Vec<String>>,
 }
 
 /// A host, or a sysroot that is not running.

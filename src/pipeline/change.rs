@@ -1,12 +1,13 @@
-//! `pivot` and `resume`: from a request to a prepared or committed change.
+//! `pivot`: from a request to a prepared or committed change.
 
 use anyhow::Result;
-use fn_error_context::context;
 
 use super::Session;
 use super::acquire::{self, PullSettings, Source};
+use super::commit::{check_before_commit, commit};
+use super::config::{self, Done};
 use crate::error::Fault;
-use crate::host::{DeployRequest, HostLocked, Wait, history_entry, now};
+use crate::host::{Wait, history_entry, now};
 use crate::model::digest::Digest;
 use crate::model::event::Event;
 use crate::model::image_ref::OsImage;
@@ -65,12 +66,15 @@ pub enum Outcome {
         /// It is finalised at shutdown.
         staged: bool,
     },
+    /// Made on the running system.
+    Applied(Box<Done>),
     /// Something else would have booted; now what runs stays.
     ReturnedToBooted(DeploymentName),
 }
 
 /// Moves the host to an image and arguments, as far as `request.until` says.
 pub fn pivot(session: &Session, request: &PivotRequest) -> Result<Outcome> {
+    config::continue_live(session, request.wait, request.until == Until::Planned)?;
     let host = session.host.status()?;
     let mut desired = Desired { image: request.image.clone(), resolved: None, kargs: request.kargs.clone() };
     let mut decision = decide(&desired, &host)?;
@@ -82,6 +86,15 @@ pub fn pivot(session: &Session, request: &PivotRequest) -> Result<Outcome> {
         desired.resolved = Some(found.digest().clone());
         decision = decide(&desired, &host)?;
         source = Some(found);
+    }
+    if let Decision::ReturnToBooted { .. } = decision
+        && !config::Observed::look(&session.host)?.has_same_config()
+    {
+        // The image runs, but what is configured waits for the next boot with another one.
+        decision = keep_config(&desired, &host)?;
+        if let Some(image) = &request.image {
+            source = Some(acquire::find(session, image, &request.pull)?);
+        }
     }
     let plan = describe(session, &decision, &host, source.as_ref(), request.reboot)?;
     if request.until == Until::Planned {
@@ -106,43 +119,6 @@ pub fn pivot(session: &Session, request: &PivotRequest) -> Result<Outcome> {
     }
 }
 
-/// Commits what `--until prepared` left, without network.
-#[context("Resuming a prepared change")]
-pub fn resume(session: &Session, id: Option<&str>, may_wait: bool) -> Result<Outcome> {
-    let host = session.host.status()?;
-    let Some(intent) = session.host.intent()? else {
-        return Err(Fault::refused("nothing is prepared on this host")
-            .next("prepare a change first: `mcd pivot IMAGE --until prepared`")
-            .into());
-    };
-    if let Some(id) = id
-        && id != intent.id
-    {
-        return Err(Fault::refused(format!("the prepared change is {}, not {id}", intent.id))
-            .why("a later request replaced it")
-            .next(format!("`mcd pivot --resume={}` commits that one; `mcd status` shows it", intent.id))
-            .into());
-    }
-    if host.deployments.iter().any(|deployment| deployment.id.as_deref() == Some(&intent.id)) {
-        return nothing_to_do(&host);
-    }
-    check_before_commit(session, &intent.commit)?;
-    let locked = session.host.lock(wait(session, may_wait))?;
-    refuse_superseded(&intent, &locked.status()?)?;
-    commit(session, &locked, intent)
-}
-
-fn refuse_superseded(intent: &Intent, host: &HostStatus) -> Result<()> {
-    if host.next_boot().map(|next| &next.name) == intent.base.as_ref() {
-        return Ok(());
-    }
-    let base = intent.base.as_ref().map_or_else(|| "unknown".to_owned(), plan::short_name);
-    Err(Fault::refused(format!("change {} was prepared for another host state", intent.id))
-        .why(format!("it was compared with deployment {base}, which the next boot no longer starts"))
-        .next("ask again: `mcd pivot IMAGE`; what was fetched is still there")
-        .into())
-}
-
 fn decide(desired: &Desired, host: &HostStatus) -> Result<Decision> {
     match plan::decide(desired, host) {
         Ok(Some(decision)) => Ok(decision),
@@ -151,24 +127,36 @@ fn decide(desired: &Desired, host: &HostStatus) -> Result<Decision> {
     }
 }
 
-fn no_deployment(host: &HostStatus) -> Fault {
+/// The wanted image as a deployment of its own.
+fn keep_config(desired: &Desired, host: &HostStatus) -> Result<Decision> {
+    let next = host.next_boot().ok_or_else(|| no_deployment(host))?;
+    let arguments = KernelArguments::parse(&next.kernel_arguments).apply(&desired.kargs);
+    Ok(Decision::Deploy(Deploy {
+        image: desired.image.clone(),
+        digest: desired.resolved.clone(),
+        kernel_arguments: arguments.map_err(Fault::from)?,
+        base: next.name.clone(),
+    }))
+}
+
+pub(super) fn no_deployment(host: &HostStatus) -> Fault {
     Fault::refused(format!("sysroot {} has no deployment", host.sysroot))
         .why("there is no kernel command line and no /etc to carry over")
         .next("install a first deployment with `ostree admin deploy --karg=root=…`")
 }
 
-fn nothing_to_do(host: &HostStatus) -> Result<Outcome> {
+pub(super) fn nothing_to_do(host: &HostStatus) -> Result<Outcome> {
     match host.next_boot() {
         Some(next) => Ok(Outcome::NothingToDo(next.name.clone())),
         None => Err(no_deployment(host).into()),
     }
 }
 
-fn wait(session: &Session, may_wait: bool) -> Wait<'_> {
+pub(super) fn wait(session: &Session, may_wait: bool) -> Wait<'_> {
     if may_wait { Wait::Telling(session.sink.as_ref()) } else { Wait::No }
 }
 
-fn announce(session: &Session, plan: &Plan) {
+pub(super) fn announce(session: &Session, plan: &Plan) {
     for step in plan.steps.iter().filter(|step| !matches!(step, Step::Reboot { .. })) {
         session.sink.event(Event::Step { what: step.to_string() });
     }
@@ -225,18 +213,26 @@ fn carry_out(
 ) -> Result<Outcome> {
     let pulled = source.map(|source| acquire::obtain(session, source)).transpose()?;
     session.stop_if_asked()?;
-    let (commit_id, digest, asked_digest) = match pulled {
+    let observed = config::Observed::look(&session.host)?;
+    let next = &observed.next;
+    let (image_commit, digest, asked_digest) = match pulled {
         Some(pulled) => (pulled.commit, Some(pulled.digest), pulled.asked_digest),
-        None => (deploy.base.checksum.clone(), None, None),
+        None => {
+            let (digest, asked) = (next.status.digest.clone(), next.status.asked_digest.clone());
+            (next.configured.image_commit.clone(), digest, asked)
+        }
     };
+    let kept_image = if deploy.image.is_none() { next.status.image.clone() } else { None };
+    let layered = config::carried(session, &observed, &image_commit)?;
+    let commit_id = layered.as_ref().map_or(&image_commit, |(layered, _)| &layered.commit).clone();
     check_before_commit(session, &commit_id)?;
     let locked = session.host.lock(wait(session, request.wait))?;
-    let present = locked.status()?;
-    if present.next_boot().map(|next| &next.name) != Some(&deploy.base) {
-        return Err(Fault::failed("the host changed while the image was fetched")
-            .why("another run of mcd, or another tool, made or dropped a deployment")
-            .next("run the same command again: nothing is fetched twice")
-            .into());
+    if observed.next.status.name != deploy.base {
+        return Err(config::changed_meanwhile().into());
+    }
+    observed.confirm(&locked)?;
+    if layered.is_some() {
+        locked.keep_derived(&commit_id, &image_commit)?;
     }
     let intent = Intent {
         version: RECORD_VERSION,
@@ -245,12 +241,15 @@ fn carry_out(
         asked: deploy.image,
         digest,
         asked_digest,
-        image_commit: commit_id.clone(),
+        image_commit,
         commit: commit_id,
         kernel_arguments: deploy.kernel_arguments.to_string(),
         base: Some(deploy.base),
         request_digest: request.request_digest.clone(),
         reboot: request.reboot,
+        kept_image,
+        config: None,
+        live: false,
         who: request.who.clone(),
         when: now(),
         extra: serde_json::Map::new(),
@@ -261,74 +260,4 @@ fn carry_out(
         return Ok(Outcome::Prepared(Box::new(intent)));
     }
     commit(session, &locked, intent)
-}
-
-/// The second gate: exact numbers, and everything else that would make the deployment fail later.
-#[context("Checking whether the host can take the deployment")]
-fn check_before_commit(session: &Session, commit: &str) -> Result<()> {
-    let host = &session.host;
-    host.refuse_unbootable(commit)?;
-    let checks =
-        preflight::before_commit(host.kernel_pair(commit)?, host.tree_size(commit)?, host.observe_space()?);
-    acquire::refuse_failed("the deployment", &checks)?;
-    host.refuse_etc_conflicts(commit)
-}
-
-/// The switch. The intent is durable as committed before it, so that an interrupted switch is known.
-fn commit(session: &Session, locked: &HostLocked<'_>, mut intent: Intent) -> Result<Outcome> {
-    session.stop_if_asked()?;
-    intent.state = IntentState::Committed;
-    locked.write_intent(&intent)?;
-    session.sink.event(Event::Step { what: "switching the next boot".to_owned() });
-    match locked.deploy(&DeployRequest::from(&intent)) {
-        Ok(deployed) => {
-            note_switched(session, locked, &intent, deployed.staged);
-            let image = intent
-                .asked
-                .as_ref()
-                .map_or_else(|| "other kernel arguments".to_owned(), ToString::to_string);
-            Ok(Outcome::Committed { image, name: deployed.name, staged: deployed.staged })
-        }
-        Err(error) => {
-            intent.state = IntentState::Prepared;
-            let told = Some(format!("{error:#}"));
-            let noted = locked
-                .write_intent(&intent)
-                .and_then(|()| locked.append_history(history_entry(&intent, HistoryOutcome::Failed, told)));
-            // What a person must hear of is why the switch failed, not the records after it.
-            if let Err(error) = noted {
-                let message = format!("the failure cannot be recorded: {error:#}");
-                session.sink.event(Event::Warning { message });
-            }
-            Err(with_next(error))
-        }
-    }
-}
-
-/// What libostree says when it cannot deploy names a file or an object, but not what to do.
-fn with_next(error: anyhow::Error) -> anyhow::Error {
-    if error.chain().any(|cause| cause.is::<Fault>()) {
-        return error;
-    }
-    Fault::failed("the deployment cannot be made; the next boot is as it was")
-        .why(format!("{error:#}"))
-        .next(
-            "if an object is missing or corrupt, `ostree fsck --delete` drops what is damaged; \
-             then run the same command again: it fetches that anew",
-        )
-        .into()
-}
-
-/// The records after the switch. What fails here (a full `/var`) is said, but does not turn a change
-/// that happened into one that failed: the deployment carries its id itself.
-fn note_switched(session: &Session, locked: &HostLocked<'_>, intent: &Intent, is_staged: bool) {
-    let mut noted = locked.append_history(history_entry(intent, HistoryOutcome::Committed, None));
-    if noted.is_ok() && !is_staged {
-        // Switched: there is nothing left that a power cut could undo.
-        noted = locked.clear_intent().map(drop);
-    }
-    if let Err(error) = noted {
-        let message = format!("the change is switched, but its records cannot be written: {error:#}");
-        session.sink.event(Event::Warning { message });
-    }
 }

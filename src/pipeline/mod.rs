@@ -6,11 +6,15 @@
 
 mod acquire;
 mod change;
+mod commit;
+pub mod config;
 mod request;
+mod resume;
 
 pub use acquire::{PullSettings, Pulled, pull};
-pub use change::{Outcome, PivotRequest, Until, pivot, resume};
+pub use change::{Outcome, PivotRequest, Until, pivot};
 pub use request::{fulfilled, is_fulfilled};
+pub use resume::resume;
 
 use std::future::Future;
 use std::sync::Arc;

@@ -4,6 +4,7 @@
 //! the digest that the registry gave. Planning again on a fresh observation and getting
 //! [`Decision::NothingToDo`] is how `mcd` verifies that a change is complete.
 
+pub mod apply;
 pub mod boot;
 pub mod config;
 #[cfg(feature = "ostree")]
@@ -111,19 +112,25 @@ fn is_as_wanted(
     wanted: Option<(&OsImage, &Digest)>,
     desired: &Desired,
 ) -> Result<bool, InvalidKarg> {
-    if let Some((image, digest)) = wanted {
-        let has = |own: &Option<Digest>| {
-            own.as_ref() == Some(digest) || desired.resolved.is_some() && *own == desired.resolved
-        };
-        if !has(&deployment.digest) && !has(&deployment.asked_digest) {
-            return Ok(false);
-        }
-        if needs_new_proof(deployment, image) {
-            return Ok(false);
-        }
+    if let Some((image, _)) = wanted
+        && has_image(deployment, image, desired.resolved.as_ref()) != Some(true)
+    {
+        return Ok(false);
     }
     let present = KernelArguments::parse(&deployment.kernel_arguments);
     Ok(present.apply(&desired.kargs)? == present)
+}
+
+/// Whether a deployment has an image; none where its tag must be resolved first. The digest that was
+/// asked for and the one that it was resolved to both count.
+pub fn has_image(deployment: &DeploymentStatus, image: &OsImage, resolved: Option<&Digest>) -> Option<bool> {
+    let wanted = [image.image.digest.as_ref(), resolved];
+    if wanted.iter().all(Option::is_none) {
+        return None;
+    }
+    let own = [deployment.digest.as_ref(), deployment.asked_digest.as_ref()];
+    let is_it = own.into_iter().flatten().any(|own| wanted.contains(&Some(own)));
+    Some(is_it && !needs_new_proof(deployment, image))
 }
 
 /// Whether the request asks for a proof that this deployment's origin does not claim: the same
@@ -177,6 +184,20 @@ pub enum Step {
         /// Older deployments that go with the switch.
         removes: Vec<DeploymentName>,
     },
+    /// Make files, units and keys what the configuration says.
+    Configure {
+        /// The MachineConfigs.
+        names: Vec<String>,
+        /// Paths that change.
+        changes: usize,
+        /// On the running root, now; else in a commit that the next boot starts.
+        live: bool,
+    },
+    /// A service is told.
+    Act {
+        /// The call of systemd: `reload crio.service`.
+        action: String,
+    },
     /// Drop what would have booted and stay with what runs.
     ReturnToBooted {
         /// What runs now.
@@ -224,6 +245,16 @@ impl fmt::Display for Step {
                 }
                 Ok(())
             }
+            Self::Configure { names, changes, live } => {
+                let names = if names.is_empty() { "no configuration".to_owned() } else { names.join(", ") };
+                let (verb, place) = if *live {
+                    ("lay down", "on the running system")
+                } else {
+                    ("add", "to the image, in a commit of its own")
+                };
+                write!(f, "{verb} {names} {place}: {changes} paths change")
+            }
+            Self::Act { action } => f.write_str(action),
             Self::ReturnToBooted { booted, dropped } => {
                 write!(f, "drop {} and stay with {}, which runs now", short_name(dropped), short_name(booted))
             }

@@ -27,6 +27,7 @@ fn deployment(index: usize, seed: &str, arguments: &str) -> DeploymentStatus {
         kernel_arguments: arguments.to_owned(),
         id: None,
         other_origin: None,
+        config: None,
     }
 }
 

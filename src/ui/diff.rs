@@ -212,9 +212,11 @@ impl Page<'_> {
     fn lines(&mut self, change: &EntryChange, lines: &[Line]) {
         let name = clean(change.name().as_str());
         let is_file = |node: &Option<Node>| matches!(node, Some(Node::File { .. }));
-        let side = |is_there| if is_there { name.as_str() } else { "/dev/null" };
-        let _ = writeln!(self.text, "{}", format!("--- {}", side(is_file(&change.from))).bold());
-        let _ = writeln!(self.text, "{}", format!("+++ {}", side(is_file(&change.to))).bold());
+        // As git writes them, so that `patch -p1 -d ROOT` finds the files.
+        let side = |is_there, side| if is_there { format!("{side}{name}") } else { "/dev/null".to_owned() };
+        let before = format!("--- {}", side(is_file(&change.from), 'a'));
+        let after = format!("+++ {}", side(is_file(&change.to), 'b'));
+        let _ = writeln!(self.text, "{}\n{}", before.bold(), after.bold());
         for line in lines {
             let shown = match line {
                 Line::Hunk(text) => text.cyan().to_string(),

@@ -31,6 +31,7 @@ fn outcome(outcome: &HistoryOutcome) -> String {
     match outcome {
         HistoryOutcome::Prepared => "prepared".to_owned(),
         HistoryOutcome::Committed => "committed".to_owned(),
+        HistoryOutcome::Applied => "applied".to_owned(),
         HistoryOutcome::Booted => "booted".to_owned(),
         HistoryOutcome::RolledBack => "rolled back".to_owned(),
         HistoryOutcome::Cancelled => "cancelled".to_owned(),

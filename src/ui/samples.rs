@@ -27,6 +27,7 @@ fn deployment(index: usize, digit: char, serial: u32) -> DeploymentStatus {
         kernel_arguments: "root=LABEL=root rw console=ttyS0".to_owned(),
         id: None,
         other_origin: None,
+        config: None,
     }
 }
 
@@ -61,6 +62,7 @@ pub(crate) fn prepared_with_notices() -> HostStatus {
         digest: Some(Digest::of(b"13")),
         kernel_arguments: "root=LABEL=root rw".to_owned(),
         committed: false,
+        config: None,
     };
     HostStatus {
         prepared: Some(prepared),

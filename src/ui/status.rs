@@ -3,7 +3,7 @@
 use owo_colors::OwoColorize as _;
 
 use super::text::{clean, time};
-use crate::model::status::{DeploymentStatus, HostStatus, PreparedStatus};
+use crate::model::status::{ConfigStatus, DeploymentStatus, HostStatus, PreparedStatus};
 
 /// Width of the names of fields: the longest is "Image commit".
 const NAMES: usize = 13;
@@ -51,9 +51,24 @@ fn render_deployment(deployment: &DeploymentStatus) -> String {
     field("Commit", deployment.name.to_string());
     let image_commit = deployment.image_commit.as_ref().filter(|commit| **commit != deployment.name.checksum);
     field("Image commit", image_commit.cloned().unwrap_or_default());
+    if let Some(config) = &deployment.config {
+        field("Config", render_config(config));
+    }
     field("Stateroot", clean(&deployment.stateroot));
     field("Arguments", clean(&deployment.kernel_arguments));
     text
+}
+
+fn render_config(config: &ConfigStatus) -> String {
+    let names = if config.names.is_empty() { "none".to_owned() } else { clean(&config.names.join(", ")) };
+    let paths = if config.entries == 1 { "1 path".to_owned() } else { format!("{} paths", config.entries) };
+    let lacks = match config.missing.len() {
+        0 => String::new(),
+        count => format!(", of which {count} below /usr are missing"),
+    };
+    let total = config.entries + config.missing.len();
+    let paths = if config.missing.is_empty() { paths } else { format!("{total} paths{lacks}") };
+    format!("{names} ({paths})")
 }
 
 fn states(deployment: &DeploymentStatus) -> Vec<String> {
@@ -83,7 +98,10 @@ fn render_prepared(prepared: &PreparedStatus) -> String {
     let head = if prepared.committed { "Committed, waits for the shutdown" } else { "Prepared" };
     let what = match &prepared.image {
         Some(image) => clean(&image.to_string()),
-        None => "other kernel arguments".to_owned(),
+        None => match &prepared.config {
+            Some(names) => clean(&crate::model::records::describe_config(names)),
+            None => "other kernel arguments".to_owned(),
+        },
     };
     let mut text = format!("{head}: {}\n", what.bold());
     let mut field = |name: &str, value: &str| text.push_str(&format!("    {name:NAMES$} {value}\n"));

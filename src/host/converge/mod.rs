@@ -23,19 +23,35 @@
 //! originals first. One that stood there before the path was managed returns when the path leaves
 //! the config; an edit of a managed path is kept for the person to find.
 
+mod boot;
 mod compare;
 mod contents;
+mod cut;
 mod deployment;
+#[cfg(feature = "ostree")]
+mod found;
+mod journal;
 mod lock;
+mod look;
+mod perform;
+mod place;
 mod record;
 mod root;
+mod shadow;
 mod survey;
+mod write;
 
+#[cfg(test)]
+mod tests;
+
+pub use boot::{BOOT_REPORT_VERSION, BootReport, BootStage, boot};
 pub use compare::{Difference, What, differences};
-pub use contents::{ContentStore, Contents, DeploymentTree, InMemory, RepoObjects, Several, Wanted};
+pub use contents::{ContentStore, Contents, DeploymentTree, InMemory, RepoObjects, Several, Wanted, read};
 pub use deployment::{Deployment, Effective, effective};
+#[cfg(feature = "ostree")]
+pub use found::{found, found_content};
 pub use lock::{RootLock, lock};
-pub use record::{Record, Stand, read_record};
+pub use record::{Record, Stand, parse_applied, parse_manifest, read_record};
 pub use root::Root;
 pub use survey::{Problem, ProblemKind, preflight};
 
@@ -117,7 +133,40 @@ pub struct SetAside {
 }
 
 /// Lays `request.to` down. An error of class 1 means that nothing changed or everything was undone,
-/// one of class 4 that a person, or the next run, must finish it.
-pub fn converge(_root: &Root, _contents: &dyn Contents, _request: &Converge<'_>) -> Result<Converged> {
-    Err(Fault::failed("converging is being built").into())
+/// one of class 4 that a person, or the next run, must finish it. The caller holds the host lock.
+pub fn converge(root: &Root, contents: &dyn Contents, request: &Converge<'_>) -> Result<Converged> {
+    let records = survey::records(request.scopes);
+    for record in &records {
+        perform::sweep(root, *record)?;
+    }
+    let look = || {
+        let eye = look::Eye::new(root);
+        records.iter().map(|record| survey::survey(&eye, request, *record)).collect::<Result<Vec<_>>>()
+    };
+    let mut surveys = look()?;
+    let changes_users = surveys.iter().flat_map(|survey| &survey.steps).any(|step| step.how == How::Password);
+    let lock = if changes_users { Some(shadow::lock(root)?) } else { None };
+    if lock.is_some() {
+        // Another program may have changed it before we had the lock.
+        surveys = look()?;
+    }
+    if let Some(fault) = refuse(&surveys) {
+        return Err(fault.into());
+    }
+    perform::perform(root, contents, &surveys)
+}
+
+/// What stands in the way, as a fault.
+fn refuse(surveys: &[survey::Survey]) -> Option<Fault> {
+    let problems: Vec<&Problem> = surveys.iter().flat_map(|survey| &survey.problems).collect();
+    let first = problems.first()?;
+    let more = match problems.len() - 1 {
+        0 => String::new(),
+        more => format!("; and {more} more like it"),
+    };
+    Some(
+        Fault::failed(format!("{} cannot be made as the configuration says", first.path))
+            .why(format!("{}{more}", first.why))
+            .next(first.next.clone()),
+    )
 }

@@ -166,6 +166,7 @@ fn wishes(
 /// What the manifest says beside its entries: of a MachineConfig what it asks for, else what was.
 fn describe(made: &mut Composed, config: Option<&Config>, source: &Source, previous: Option<&Manifest>) {
     let manifest = &mut made.manifest;
+    manifest.released = config.is_none() && previous.is_some_and(|previous| previous.released);
     if let Some(previous) = previous {
         manifest.names.clone_from(&previous.names);
         manifest.kernel_arguments.clone_from(&previous.kernel_arguments);

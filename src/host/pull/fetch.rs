@@ -1,7 +1,7 @@
 //! Several layers at once: the threads of an import and what they tell each other.
 
 use std::collections::VecDeque;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -11,7 +11,7 @@ use anyhow::{Context as _, Error, Result, anyhow};
 use cap_std_ext::cap_std::fs::Dir;
 use tokio_util::sync::CancellationToken;
 
-use super::decode::{Compressed, Piece, Unpacked};
+use super::decode::{Compressed, ZstdState};
 use super::derived::{LayerReader, Legacy, MetadataWriter, object_set_commit};
 use super::encapsulated::{BaseCommit, ObjectLayer, Objects};
 use super::explain::{Corrupt, Invalid, explain};
@@ -28,6 +28,7 @@ use super::space::explain_full;
 use super::staging::{Group, LayerFolder, Staged, Staging};
 use super::stop::{Stop, cancelled, cause, is_secondary};
 use super::tarball::Tarball;
+use super::unpack::{Unpacked, unpack};
 use super::writer::{LayerWrites, Writers};
 use crate::error::Fault;
 use crate::host::trust::redact;
@@ -40,6 +41,9 @@ use crate::model::repo_refs::blob_ref;
 const GROUP_BYTES: u64 = 256 * 1024 * 1024;
 /// … or is this old: what a killed run must fetch again is bounded by both.
 const GROUP_AGE: Duration = Duration::from_secs(30);
+/// When so much was written, the disk is set to work. Left alone the kernel keeps gigabytes, and the
+/// sync at the end of a large layer waits for all of them while both processors have nothing to do.
+const FLUSH_BYTES: u64 = 128 * 1024 * 1024;
 /// How often the collecting thread looks at the clock and at cancellation.
 const TICK: Duration = Duration::from_millis(100);
 /// Compressed pieces that may wait for a decoder.
@@ -125,6 +129,7 @@ impl Shared<'_> {
             }
             drop(sender);
             let mut groups = Groups::new(self.staging, self.repo);
+            let mut flushed = self.writers.bytes_written.load(Ordering::Relaxed);
             let mut failure: Option<Error> = None;
             loop {
                 match receiver.recv_timeout(TICK) {
@@ -137,11 +142,11 @@ impl Shared<'_> {
                     Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => break,
                 }
-                if failure.is_none()
-                    && !self.stop.is_set()
-                    && groups.are_due()
-                    && let Err(error) = groups.publish()
-                {
+                if failure.is_some() || self.stop.is_set() {
+                    continue;
+                }
+                let result = if groups.are_due() { groups.publish() } else { self.flush(&mut flushed) };
+                if let Err(error) = result {
                     failure = Some(error);
                     self.halt();
                 }
@@ -156,6 +161,17 @@ impl Shared<'_> {
                 None => published.map(|()| groups.done),
             }
         })
+    }
+
+    /// Has the disk write what was made since the last time, if that is much. Nothing relies on it:
+    /// publishing syncs for itself.
+    fn flush(&self, flushed: &mut u64) -> Result<()> {
+        let written = self.writers.bytes_written.load(Ordering::Relaxed);
+        if written - *flushed < FLUSH_BYTES {
+            return Ok(());
+        }
+        *flushed = written;
+        self.staging.sync()
     }
 
     fn task(&self, layer: Layer) -> Task {
@@ -222,11 +238,12 @@ impl Shared<'_> {
             }
         };
         let mut opened = None;
+        let mut zstd = ZstdState::default();
         let mut failed = None;
         while failed.is_none() && !self.stop.is_set() {
             let Some(mut task) = lock(queue).pop_front() else { break };
             task.attempt += 1;
-            match self.one(&runtime, &mut opened, &task) {
+            match self.one(&runtime, &mut opened, &mut zstd, &task) {
                 Ok(done) => {
                     let _ = sender.send(Ok(done));
                 }
@@ -243,6 +260,7 @@ impl Shared<'_> {
         &self,
         runtime: &tokio::runtime::Runtime,
         opened: &mut Option<Opened>,
+        zstd: &mut ZstdState,
         task: &Task,
     ) -> Result<LayerDone> {
         let opened = match opened {
@@ -255,26 +273,28 @@ impl Shared<'_> {
             size: layer.size,
             title: layer.title.clone(),
         });
-        let number = self.folders.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let number = self.folders.fetch_add(1, Ordering::Relaxed);
         let (folder, dirs) = self.staging.layer(&format!("layer-{number}"), self.writer_count)?;
         let writes = Arc::new(LayerWrites::new(folder.clone(), dirs));
         let (sender, receiver) = tokio::sync::mpsc::channel(PIECES);
         let (decoded, fetched) = thread::scope(|scope| {
-            let decoder = scope.spawn(|| self.decode(receiver, layer, &writes));
+            let compressed = Compressed::new(receiver, layer.size, self.stop.clone());
+            let unpacked = unpack(scope, compressed, layer, zstd);
+            let reader = scope.spawn(|| self.decode(unpacked, layer, &writes));
             let progress = |bytes| {
                 self.sink.event(Event::LayerProgress { digest: layer.digest.clone(), bytes });
             };
             let fetched =
                 runtime.block_on(opened.fetch(layer, sender, self.rate.as_ref(), &self.cancel, progress));
-            (decoder.join(), fetched)
+            (reader.join(), fetched)
         });
-        let decoded = decoded.map_err(|_| anyhow!("the layer's decoder panicked"));
+        let decoded = decoded.map_err(|_| anyhow!("the layer's reader panicked"));
         let result = match (decoded, fetched) {
             (Ok(Ok(done)), Ok(())) => Ok(done),
             (decoded, fetched) => {
                 let decoded = decoded.and_then(|inner| inner).err();
                 // Writers may still work on what the decoder handed over.
-                let written = writes.finish().err();
+                let written = self.writers.finish(&writes).err();
                 // skopeo looks at digests too, but in words that old ones do not keep apart.
                 let (corrupt, decoded) = match decoded {
                     Some(error) if error.chain().any(|cause| cause.is::<Corrupt>()) => (Some(error), None),
@@ -301,21 +321,15 @@ impl Shared<'_> {
         Ok(opened)
     }
 
-    /// Everything from compressed bytes to a commit in the staging folder.
-    fn decode(
-        &self,
-        pieces: tokio::sync::mpsc::Receiver<Piece>,
-        layer: &Layer,
-        writes: &Arc<LayerWrites>,
-    ) -> Result<LayerDone> {
-        let unpacked = Unpacked::new(Compressed::new(pieces, layer.size, self.stop.clone()), layer.media)?;
+    /// Everything from tar bytes to a commit in the staging folder.
+    fn decode(&self, unpacked: Unpacked, layer: &Layer, writes: &Arc<LayerWrites>) -> Result<LayerDone> {
         let mut tar = Tarball::new(unpacked);
         let read = match self.read(&mut tar, layer, writes) {
             Ok(read) => read,
-            Err(error) => return Err(self.blame(error, tar.into_inner(), layer, writes)),
+            Err(error) => return Err(self.blame(error, tar.into_inner(), writes)),
         };
         tar.into_inner().finish(layer)?;
-        let written = writes.finish().map_err(invalid_unless_ours)?;
+        let written = self.writers.finish(writes).map_err(invalid_unless_ours)?;
         let mut out = MetadataWriter::new(self.writers, writes);
         let (mut legacy, mut content) = (None, Vec::new());
         let (commit, base) = match read {
@@ -367,13 +381,13 @@ impl Shared<'_> {
     }
 
     /// Finds out whose fault it is that a layer cannot be read: wrong bytes, the image, or ours.
-    fn blame(&self, error: Error, unpacked: Unpacked, layer: &Layer, writes: &Arc<LayerWrites>) -> Error {
-        let error = cause(std::iter::once(error).chain(writes.finish().err()))
+    fn blame(&self, error: Error, unpacked: Unpacked, writes: &Arc<LayerWrites>) -> Error {
+        let error = cause(std::iter::once(error).chain(self.writers.finish(writes).err()))
             .unwrap_or_else(|| anyhow!("the layer was not read to its end"));
         if is_secondary(&error) || is_ours(&error) {
             return error;
         }
-        match unpacked.verify(layer) {
+        match unpacked.verify() {
             // Also a stream that ended early: the source's error is the cause then.
             Err(corrupt) => corrupt,
             Ok(()) => error.context(Invalid),

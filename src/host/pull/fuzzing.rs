@@ -2,12 +2,13 @@
 //! run in the tests.
 
 use std::sync::Arc;
+use std::thread::Scope;
 
 use anyhow::Result;
 use cap_std_ext::cap_std::fs::Dir;
 use sha2::{Digest as _, Sha256};
 
-use super::decode::{Compressed, Piece, Unpacked};
+use super::decode::{Compressed, Piece, ZstdState};
 use super::derived::{LayerReader, Legacy, MetadataWriter, object_set_commit};
 use super::encapsulated::ObjectLayer;
 use super::label::Labels;
@@ -16,6 +17,7 @@ use super::space::SpaceGuard;
 use super::staging::Staging;
 use super::stop::Stop;
 use super::tarball::Tarball;
+use super::unpack::{Unpacked, unpack};
 use super::writer::{LayerWrites, Writers};
 use crate::model::digest::Digest;
 use crate::model::oci::{Compression, Layer, LayerKind};
@@ -43,14 +45,29 @@ pub fn read_layer(repo: &Dir, data: &[u8]) -> Result<()> {
     let writers = Writers::new(staging.objects().try_clone()?, space, stop.clone());
     let (folder, dirs) = staging.layer("layer-0", 1)?;
     let writes = Arc::new(LayerWrites::new(folder, dirs));
+    let mut zstd = ZstdState::default();
     std::thread::scope(|scope| {
         scope.spawn(|| writers.work(0));
-        let result = read(&writers, &writes, &layer, base, blob, stop);
+        let result = unpacked(scope, &layer, blob, stop, &mut zstd)
+            .and_then(|unpacked| read(&writers, &writes, &layer, base, unpacked));
         // Jobs of a reader that failed may still be there.
-        let written = writes.finish();
+        let written = writers.finish(&writes);
         writers.close();
         result.and(written.map(drop))
     })
+}
+
+fn unpacked<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    layer: &'scope Layer,
+    blob: &[u8],
+    stop: Stop,
+    zstd: &'scope mut ZstdState,
+) -> Result<Unpacked> {
+    let (sender, receiver) = tokio::sync::mpsc::channel(2);
+    sender.try_send(Piece::Data(blob.to_vec()))?;
+    sender.try_send(Piece::End)?;
+    Ok(unpack(scope, Compressed::new(receiver, layer.size, stop), layer, zstd))
 }
 
 fn read(
@@ -58,24 +75,20 @@ fn read(
     writes: &Arc<LayerWrites>,
     layer: &Layer,
     base: Base,
-    blob: &[u8],
-    stop: Stop,
+    unpacked: Unpacked,
 ) -> Result<()> {
-    let (sender, receiver) = tokio::sync::mpsc::channel(2);
-    sender.try_send(Piece::Data(blob.to_vec()))?;
-    sender.try_send(Piece::End)?;
-    let mut tar = Tarball::new(Unpacked::new(Compressed::new(receiver, layer.size, stop), layer.media)?);
+    let mut tar = Tarball::new(unpacked);
     let mut out = MetadataWriter::new(writers, writes);
     if layer.kind == LayerKind::Derived {
         let (tree, mut labels) =
             LayerReader::new(writers, writes, Labels::none(), base, Legacy::Maybe).read(&mut tar)?;
         tar.into_inner().finish(layer)?;
-        tree.commit(&writes.finish()?, &mut labels, &mut out)?;
+        tree.commit(&writers.finish(writes)?, &mut labels, &mut out)?;
     } else {
         let with_commit = layer.kind == LayerKind::Commit;
         let objects = ObjectLayer::new(writers, writes, with_commit).read(&mut tar)?;
         tar.into_inner().finish(layer)?;
-        writes.finish()?;
+        writers.finish(writes)?;
         object_set_commit(&objects.content, &mut out)?;
     }
     Ok(())

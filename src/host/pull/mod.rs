@@ -51,6 +51,7 @@ mod stop;
 mod tarball;
 #[cfg(test)]
 mod tests;
+mod unpack;
 mod writer;
 
 use std::sync::Arc;

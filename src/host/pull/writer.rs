@@ -1,8 +1,8 @@
 //! The threads that hash, create and write objects.
 //!
-//! Decoders hand over whole small objects, and large ones piece by piece, through one queue that is
-//! bounded by bytes. A writer works a large object off by itself; its decoder goes on decompressing
-//! meanwhile.
+//! Readers of layers hand over small objects whole and many at a time, since waking a thread costs as
+//! much as writing a small file, and large ones piece by piece, through one queue that is bounded by
+//! bytes. A writer works a large object off by itself; its reader goes on meanwhile.
 
 use std::collections::VecDeque;
 use std::io::Read;
@@ -23,6 +23,10 @@ use super::space::SpaceGuard;
 use super::staging::{LayerFolder, Staged, create_new, has_object, staged_name};
 use super::stop::{Secondary, Stop};
 
+/// Small objects are handed over when so many bytes of them are there, or so many. Few enough that
+/// the writers of a small layer share them.
+const BATCH_BYTES: usize = 2 * CHUNK;
+const BATCH_JOBS: usize = 32;
 /// Pieces of a large object that may wait for their writer.
 const LARGE_PIECES: usize = 4;
 
@@ -43,15 +47,23 @@ pub(super) enum What {
     Metadata(Kind),
 }
 
+#[derive(Debug)]
 enum Data {
     Whole(Vec<u8>),
     Pieces(Receiver<Vec<u8>>),
 }
 
+#[derive(Debug)]
 struct Job {
-    layer: Arc<LayerWrites>,
     pending: Pending,
     data: Data,
+}
+
+/// Jobs of one layer that are handed over together.
+struct Batch {
+    layer: Arc<LayerWrites>,
+    jobs: Vec<Job>,
+    bytes: usize,
 }
 
 /// What the writers did for one layer.
@@ -65,6 +77,10 @@ pub(super) struct LayerWrites {
 
 #[derive(Debug, Default)]
 struct LayerState {
+    /// What the next batch will be, and its weight.
+    gathered: Vec<Job>,
+    gathered_bytes: usize,
+    /// Batches handed over and not finished.
     waiting: usize,
     error: Option<Error>,
     written: Written,
@@ -81,6 +97,15 @@ pub(super) struct Written {
     pub(super) reused: u64,
     /// Bytes of new objects.
     pub(super) bytes: u64,
+}
+
+impl Written {
+    fn append(&mut self, mut other: Self) {
+        self.staged.append(&mut other.staged);
+        self.slots.append(&mut other.slots);
+        self.reused += other.reused;
+        self.bytes += other.bytes;
+    }
 }
 
 impl LayerWrites {
@@ -102,8 +127,19 @@ impl LayerWrites {
         self.state().written.reused += 1;
     }
 
-    /// Waits for all writes of the layer; gives what they made, or the first error.
-    pub(super) fn finish(&self) -> Result<Written> {
+    /// Adds a job to the next batch; gives the batch once it is worth handing over.
+    fn gather(&self, job: Job) -> Result<Option<(Vec<Job>, usize)>> {
+        let mut state = self.state();
+        state.check()?;
+        state.gathered_bytes += job.weight();
+        state.gathered.push(job);
+        if state.gathered_bytes < BATCH_BYTES && state.gathered.len() < BATCH_JOBS {
+            return Ok(None);
+        }
+        Ok(Some(state.take_gathered()))
+    }
+
+    fn wait(&self) -> Result<Written> {
         let mut state = self.state();
         while state.waiting > 0 {
             state = self.idle.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -115,7 +151,7 @@ impl LayerWrites {
     }
 
     /// Writes a metadata object at once, in the caller's thread. Only while no writer works for the
-    /// layer, that is, after [`LayerWrites::finish`].
+    /// layer, that is, after [`Writers::finish`].
     pub(super) fn put_metadata(&self, bytes: &[u8], kind: Kind, name: Checksum) -> Result<Option<Staged>> {
         let staged = Staged { checksum: name, kind, folder: 0 };
         Ok(write_metadata(&self.folders[0], &staged_name(name, kind), bytes)?.then_some(staged))
@@ -155,11 +191,28 @@ impl LayerWrites {
     }
 }
 
+impl LayerState {
+    fn check(&self) -> Result<()> {
+        match self.error {
+            Some(_) => Err(Secondary("an earlier object of the layer failed").into()),
+            None => Ok(()),
+        }
+    }
+
+    fn take_gathered(&mut self) -> (Vec<Job>, usize) {
+        (std::mem::take(&mut self.gathered), std::mem::take(&mut self.gathered_bytes))
+    }
+}
+
 #[derive(Default)]
 struct QueueState {
-    jobs: VecDeque<Job>,
+    batches: VecDeque<Batch>,
     bytes: usize,
     closed: bool,
+    /// Writers that wait for a batch, and readers that wait for room: notifying nobody is a system
+    /// call too.
+    idle: usize,
+    blocked: usize,
 }
 
 /// The queue and what every writer shares.
@@ -204,9 +257,12 @@ impl Writers {
         has_object(&self.objects, checksum, kind)
     }
 
-    /// Hands over a whole object; waits while too much is waiting.
+    /// Hands over a whole object, soon; waits while too much is waiting.
     pub(super) fn put(&self, layer: &Arc<LayerWrites>, pending: Pending, data: Vec<u8>) -> Result<()> {
-        self.push(Job { layer: Arc::clone(layer), pending, data: Data::Whole(data) })
+        if let Some((jobs, bytes)) = layer.gather(Job { pending, data: Data::Whole(data) })? {
+            self.push(Batch { layer: Arc::clone(layer), jobs, bytes });
+        }
+        Ok(())
     }
 
     /// Hands over a large object; its pieces go through what this returns, at most [`CHUNK`] each.
@@ -215,27 +271,37 @@ impl Writers {
         layer: &Arc<LayerWrites>,
         pending: Pending,
     ) -> Result<SyncSender<Vec<u8>>> {
+        layer.state().check()?;
         let (sender, receiver) = sync_channel(LARGE_PIECES);
-        self.push(Job { layer: Arc::clone(layer), pending, data: Data::Pieces(receiver) })?;
+        let job = Job { pending, data: Data::Pieces(receiver) };
+        let bytes = job.weight();
+        self.push(Batch { layer: Arc::clone(layer), jobs: vec![job], bytes });
         Ok(sender)
     }
 
-    fn push(&self, job: Job) -> Result<()> {
-        {
-            let mut state = job.layer.state();
-            if state.error.is_some() {
-                return Err(Secondary("an earlier object of the layer failed").into());
-            }
-            state.waiting += 1;
+    /// Hands over what is left of a layer and waits for all its writes; gives what they made, or the
+    /// first error.
+    pub(super) fn finish(&self, layer: &Arc<LayerWrites>) -> Result<Written> {
+        let (jobs, bytes) = layer.state().take_gathered();
+        if !jobs.is_empty() {
+            self.push(Batch { layer: Arc::clone(layer), jobs, bytes });
         }
+        layer.wait()
+    }
+
+    fn push(&self, batch: Batch) {
+        batch.layer.state().waiting += 1;
         let mut queue = self.queue();
         while queue.bytes > QUEUE_BYTES && !self.stop.is_set() {
+            queue.blocked += 1;
             queue = self.drained.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue.blocked -= 1;
         }
-        queue.bytes += job.weight();
-        queue.jobs.push_back(job);
-        self.filled.notify_one();
-        Ok(())
+        queue.bytes += batch.bytes;
+        queue.batches.push_back(batch);
+        if queue.idle > 0 {
+            self.filled.notify_one();
+        }
     }
 
     /// No more jobs will come.
@@ -253,72 +319,80 @@ impl Writers {
 
     /// A writer's life: number `me` of those that were planned with the layers' folders.
     pub(super) fn work(&self, me: usize) {
-        while let Some(job) = self.next() {
-            let result = if self.stop.is_set() { self.stop.check() } else { self.write(me, &job) };
-            let mut state = job.layer.state();
+        while let Some(batch) = self.next() {
+            let mut written = Written::default();
+            let result = self.write_all(me, &batch.layer, batch.jobs, &mut written);
+            let mut state = batch.layer.state();
+            state.written.append(written);
             if let Err(error) = result {
                 state.error.get_or_insert(error);
             }
             state.waiting -= 1;
             if state.waiting == 0 {
-                job.layer.idle.notify_all();
+                batch.layer.idle.notify_all();
             }
         }
     }
 
-    fn next(&self) -> Option<Job> {
+    fn next(&self) -> Option<Batch> {
         let mut queue = self.queue();
         loop {
-            if let Some(job) = queue.jobs.pop_front() {
-                queue.bytes -= job.weight();
-                self.drained.notify_all();
-                return Some(job);
+            if let Some(batch) = queue.batches.pop_front() {
+                queue.bytes -= batch.bytes;
+                // Not at each batch: a reader that is woken should find room for a while.
+                if queue.blocked > 0 && queue.bytes <= QUEUE_BYTES / 2 {
+                    self.drained.notify_all();
+                }
+                return Some(batch);
             }
             if queue.closed {
                 return None;
             }
+            queue.idle += 1;
             queue = self.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue.idle -= 1;
         }
     }
 
-    fn write(&self, me: usize, job: &Job) -> Result<()> {
-        if job.layer.state().error.is_some() {
+    fn write_all(&self, me: usize, layer: &LayerWrites, jobs: Vec<Job>, written: &mut Written) -> Result<()> {
+        if layer.state().error.is_some() {
             return Ok(()); // The layer has failed: its other objects are of no use.
         }
-        let dir = &job.layer.folders[me];
-        let (checksum, new, bytes) = match (&job.pending.what, &job.data) {
+        for job in jobs {
+            self.stop.check()?;
+            self.write(me, &layer.folders[me], job, written)?;
+        }
+        Ok(())
+    }
+
+    fn write(&self, me: usize, dir: &Dir, job: Job, written: &mut Written) -> Result<()> {
+        let Job { pending, data } = job;
+        let (checksum, new, bytes) = match (&pending.what, &data) {
             (What::Metadata(kind), Data::Whole(data)) => {
-                let checksum = job.pending.expected.unwrap_or_else(|| Checksum::of(data));
+                let checksum = pending.expected.unwrap_or_else(|| Checksum::of(data));
                 let new = write_metadata(dir, &staged_name(checksum, *kind), data)?;
                 (checksum, new, data.len())
             }
             (What::Metadata(_), Data::Pieces(_)) => bail!("a metadata object cannot come in pieces"),
-            (What::Content(meta), Data::Whole(data)) => self.write_small(dir, meta, &job.pending, data)?,
-            (What::Content(meta), Data::Pieces(pieces)) => {
-                self.write_large(dir, meta, &job.pending, pieces)?
-            }
+            (What::Content(meta), Data::Whole(data)) => self.write_small(dir, meta, &pending, data)?,
+            (What::Content(meta), Data::Pieces(pieces)) => self.write_large(dir, meta, &pending, pieces)?,
         };
-        let kind = match job.pending.what {
+        let kind = match pending.what {
             What::Metadata(kind) => kind,
             What::Content(_) => Kind::File,
         };
-        let mut state = job.layer.state();
-        if new {
-            state.written.staged.push(Staged { checksum, kind, folder: me });
-            state.written.bytes += bytes as u64;
-        } else {
-            state.written.reused += 1;
+        if let Some(slot) = pending.slot {
+            written.slots.push((slot, checksum));
         }
-        if let Some(slot) = job.pending.slot {
-            state.written.slots.push((slot, checksum));
+        if !new {
+            written.reused += 1;
+            return Ok(());
         }
-        drop(state);
-        if new {
-            self.objects_written.fetch_add(1, Ordering::Relaxed);
-            self.bytes_written.fetch_add(bytes as u64, Ordering::Relaxed);
-            self.space.wrote(bytes as u64)?;
-        }
-        Ok(())
+        written.staged.push(Staged { checksum, kind, folder: me });
+        written.bytes += bytes as u64;
+        self.objects_written.fetch_add(1, Ordering::Relaxed);
+        self.bytes_written.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.space.wrote(bytes as u64)
     }
 
     fn write_small(

@@ -11,7 +11,7 @@
 
 pub mod kargs;
 #[cfg(feature = "ostree")]
-mod read;
+pub(super) mod read;
 
 use std::collections::BTreeMap;
 use std::fmt;

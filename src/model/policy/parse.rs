@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use super::{Action, InvalidPolicy};
 use crate::model::config::Remark;
+use crate::model::config::read::document;
 
 /// What one file says.
 #[derive(Debug, Default)]
@@ -44,12 +45,39 @@ pub(super) fn parse(name: &str, yaml: &[u8]) -> Result<Said, InvalidPolicy> {
     if reader.problems.is_empty() { Ok(said) } else { Err(InvalidPolicy { problems: reader.problems }) }
 }
 
+/// The only document of a file.
 fn document(yaml: &[u8]) -> Result<Value, String> {
     let text = std::str::from_utf8(yaml).map_err(|_| "is no text (UTF-8)".to_owned())?;
-    serde_saphyr::from_str(text).map_err(|error| {
-        // The reader shows the lines around the mistake: the first line says enough.
-        let text = error.to_string();
-        format!("is no valid YAML: {}", text.lines().next().unwrap_or_default())
+    let documents = document::parse(text).map_err(|unreadable| {
+        let line = unreadable.line.map(|line| format!("line {line}: ")).unwrap_or_default();
+        format!("is no valid YAML: {line}{}", unreadable.reason)
+    })?;
+    match <[_; 1]>::try_from(documents) {
+        Ok([document]) => plain(document),
+        Err(documents) if documents.is_empty() => Err("is empty".to_owned()),
+        Err(_) => Err("holds several documents: put each into a file of its own".to_owned()),
+    }
+}
+
+/// A tree in which every word is text: all that policies are made of.
+fn plain(node: document::Value<'_>) -> Result<Value, String> {
+    Ok(match node {
+        document::Value::Null => Value::Null,
+        document::Value::Bool(it) => Value::Bool(it),
+        document::Value::Number(it) => Value::String(it),
+        document::Value::Plain(it) | document::Value::Text(it) => Value::String(it.into_owned()),
+        document::Value::List(items) => Value::Array(items.into_iter().map(plain).collect::<Result<_, _>>()?),
+        document::Value::Map(fields) => {
+            let mut map = Map::new();
+            for (key, value) in fields {
+                let key = key.into_owned();
+                if map.contains_key(&key) {
+                    return Err(format!("has the field {key} twice in one place"));
+                }
+                map.insert(key, plain(value)?);
+            }
+            Value::Object(map)
+        }
     })
 }
 

@@ -172,7 +172,9 @@ fn what_is_no_policy_is_refused() {
     for (yaml, expected) in [
         ("a: [", "20-own.yaml: is no valid YAML"),
         ("- a\n", "20-own.yaml: must be a MachineConfiguration"),
-        ("", "20-own.yaml: "),
+        ("", "20-own.yaml: is empty"),
+        ("files: []\n---\nunits: []\n", "20-own.yaml: holds several documents"),
+        ("files: []\nfiles: []\n", "20-own.yaml: has the field files twice"),
         ("kind: MachineConfig\n", "20-own.yaml: kind: must be MachineConfiguration"),
         ("kind: MachineConfiguration\nspec: {}\n", "20-own.yaml: has neither"),
         ("spec: {nodeDisruptionPolicy: []}\n", "20-own.yaml: spec.nodeDisruptionPolicy: must have"),

@@ -4,6 +4,8 @@
 #![allow(clippy::disallowed_methods)]
 
 mod booted;
+mod config;
+mod crash;
 mod gentle;
 mod images;
 mod import;
@@ -16,8 +18,9 @@ mod refusals;
 mod requests;
 mod validate;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::LazyLock;
 
 use mcd_test_support::image::{Image, Written};
 use mcd_test_support::scratch::Scratch;
@@ -25,9 +28,12 @@ use mcd_test_support::sysroot::{BootEntry, Sysroot};
 use mcd_test_support::tree::{Tree, create_repo};
 use serde_json::Value;
 
-/// The program under test.
+/// The program under test. A run of an hour takes a copy, so that the next build does not disturb it.
 fn program() -> &'static Path {
-    Path::new(env!("CARGO_BIN_EXE_mcd"))
+    static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
+        std::env::var_os("MCD_TEST_PROGRAM").map_or_else(|| env!("CARGO_BIN_EXE_mcd").into(), PathBuf::from)
+    });
+    &PROGRAM
 }
 
 /// A host after its installation: version 1 of the fixture OS, not running.
@@ -59,8 +65,17 @@ impl Host {
 
     /// Installs version 1 in this sysroot.
     fn on(sysroot: Sysroot) -> Self {
+        Self::installed(sysroot, &Tree::v1())
+    }
+
+    /// Installs this tree.
+    fn with_tree(tree: &Tree) -> Self {
+        Self::installed(Sysroot::empty().unwrap(), tree)
+    }
+
+    fn installed(sysroot: Sysroot, tree: &Tree) -> Self {
         let host = Self::without_deployment(sysroot);
-        let commit = Tree::v1().commit(&host.repo, "fixture/1").unwrap();
+        let commit = tree.commit(&host.repo, "fixture/1").unwrap();
         host.sysroot.deploy(&host.repo, &commit, &["root=LABEL=root", "quiet"]).unwrap();
         host
     }

@@ -1,10 +1,12 @@
 //! What `mcd`'s tests and its demo stand on.
 //!
-//! * [`tree`]: small OS trees, committed into a repo.
+//! * [`tree`], [`os`], [`machine_config`]: small OS trees, committed into a repo; what a
+//!   configuration needs of them; `MachineConfig`s.
 //! * [`image`]: OS images in OCI layouts, honest ones of every format and lying ones.
 //! * [`registry`], [`fake_registry`]: a real registry, and one that misbehaves on order.
 //! * [`sysroot`], [`booted`]: sysroots with a deployment, and "booting" them in a namespace.
 //! * [`machine`]: booting them for real, by systemd in a container.
+//! * [`strace`], [`listing`]: striking a command at a system call, and comparing what is on disk.
 //!
 //! Nothing here is mocked: repos are libostree's.
 
@@ -20,9 +22,13 @@ pub mod image;
 pub mod layer;
 pub mod layout;
 pub mod legacy;
+pub mod listing;
 pub mod machine;
+pub mod machine_config;
+pub mod os;
 pub mod process;
 pub mod registry;
 pub mod scratch;
+pub mod strace;
 pub mod sysroot;
 pub mod tree;

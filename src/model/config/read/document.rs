@@ -22,7 +22,7 @@ const REPEATED_MAX: usize = 64 << 20;
 
 /// A node of a document.
 #[derive(Clone, PartialEq)]
-pub(super) enum Value<'a> {
+pub(in crate::model) enum Value<'a> {
     /// Nothing, in all spellings.
     Null,
     /// A Boolean of JSON.
@@ -41,15 +41,15 @@ pub(super) enum Value<'a> {
 
 /// Why a text is no document.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Unreadable {
+pub(in crate::model) struct Unreadable {
     /// From 1; none if it is not a matter of one line.
-    pub(super) line: Option<usize>,
+    pub(in crate::model) line: Option<usize>,
     /// What is wrong.
-    pub(super) reason: String,
+    pub(in crate::model) reason: String,
 }
 
 /// All documents of a text that are not empty.
-pub(super) fn parse(text: &str) -> Result<Vec<Value<'_>>, Unreadable> {
+pub(in crate::model) fn parse(text: &str) -> Result<Vec<Value<'_>>, Unreadable> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.trim_start().starts_with(['{', '[']) {
         let error = match json(text) {

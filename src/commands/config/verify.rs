@@ -1,0 +1,50 @@
+//! `mcd verify`.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+
+use super::place::{self, Opened};
+use crate::commands::{Ended, open};
+use crate::interrupt::Interrupt;
+use crate::model::event::{EventSink, Silent};
+use crate::options::config::VerifyOptions;
+use crate::pipeline::Session;
+use crate::pipeline::config::{Verified, repair, verify, verify_root};
+use crate::ui::{Printer, render_verified};
+
+pub(super) fn run(options: VerifyOptions, printer: &Printer) -> Result<Ended> {
+    let opened = place::open(&options.place)?;
+    let interrupt = Interrupt::listen()?;
+    let found = if options.repair {
+        let progress = printer.progress("verify");
+        let found = run_on(opened, &options, &interrupt, progress.clone());
+        let found = found.inspect_err(|_| progress.finish())?;
+        progress.end(&found, || render_verified(&found));
+        found
+    } else {
+        let found = run_on(opened, &options, &interrupt, Arc::new(Silent))?;
+        printer.verified(&found)?;
+        found
+    };
+    Ok(if found.is_fine() { Ended::Done } else { Ended::Differs })
+}
+
+fn run_on(
+    opened: Opened,
+    options: &VerifyOptions,
+    interrupt: &Interrupt,
+    sink: Arc<dyn EventSink>,
+) -> Result<Verified> {
+    let host = match opened {
+        Opened::Root(root) => {
+            return interrupt.explain(verify_root(&root, options.repair, options.wait, sink.as_ref()));
+        }
+        Opened::Host(host) => host,
+    };
+    let session = Session::new(host, sink, interrupt.clone())?;
+    interrupt.explain(match options.repair {
+        true => repair(&session, options.wait, &open::who("verify")),
+        false => verify(&session),
+    })
+}

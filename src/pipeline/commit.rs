@@ -1,0 +1,82 @@
+//! The second gate and the switch: from an intent to the next boot.
+
+use anyhow::Result;
+use fn_error_context::context;
+
+use super::change::Outcome;
+use super::{Session, acquire};
+use crate::error::Fault;
+use crate::host::{DeployRequest, HostLocked, history_entry};
+use crate::model::event::Event;
+use crate::model::records::{HistoryOutcome, Intent, IntentState};
+use crate::plan::preflight;
+
+/// The second gate: exact numbers, and everything else that would make the deployment fail later.
+#[context("Checking whether the host can take the deployment")]
+pub(super) fn check_before_commit(session: &Session, commit: &str) -> Result<()> {
+    let host = &session.host;
+    host.refuse_unbootable(commit)?;
+    let checks =
+        preflight::before_commit(host.kernel_pair(commit)?, host.tree_size(commit)?, host.observe_space()?);
+    acquire::refuse_failed("the deployment", &checks)?;
+    host.refuse_etc_conflicts(commit)
+}
+
+/// The switch. The intent is durable as committed before it, so that an interrupted switch is known.
+pub(super) fn commit(session: &Session, locked: &HostLocked<'_>, mut intent: Intent) -> Result<Outcome> {
+    session.stop_if_asked()?;
+    intent.state = IntentState::Committed;
+    locked.write_intent(&intent)?;
+    session.sink.event(Event::Step { what: "switching the next boot".to_owned() });
+    match locked.deploy(&DeployRequest::from(&intent)) {
+        Ok(deployed) => {
+            note_switched(session, locked, &intent, deployed.staged);
+            let image = intent
+                .asked
+                .as_ref()
+                .map_or_else(|| "other kernel arguments".to_owned(), ToString::to_string);
+            Ok(Outcome::Committed { image, name: deployed.name, staged: deployed.staged })
+        }
+        Err(error) => {
+            intent.state = IntentState::Prepared;
+            let told = Some(format!("{error:#}"));
+            let noted = locked
+                .write_intent(&intent)
+                .and_then(|()| locked.append_history(history_entry(&intent, HistoryOutcome::Failed, told)));
+            // What a person must hear of is why the switch failed, not the records after it.
+            if let Err(error) = noted {
+                let message = format!("the failure cannot be recorded: {error:#}");
+                session.sink.event(Event::Warning { message });
+            }
+            Err(with_next(error))
+        }
+    }
+}
+
+/// What libostree says when it cannot deploy names a file or an object, but not what to do.
+fn with_next(error: anyhow::Error) -> anyhow::Error {
+    if error.chain().any(|cause| cause.is::<Fault>()) {
+        return error;
+    }
+    Fault::failed("the deployment cannot be made; the next boot is as it was")
+        .why(format!("{error:#}"))
+        .next(
+            "if an object is missing or corrupt, `ostree fsck --delete` drops what is damaged; \
+             then run the same command again: it fetches that anew",
+        )
+        .into()
+}
+
+/// The records after the switch. What fails here (a full `/var`) is said, but does not turn a change
+/// that happened into one that failed: the deployment carries its id itself.
+fn note_switched(session: &Session, locked: &HostLocked<'_>, intent: &Intent, is_staged: bool) {
+    let mut noted = locked.append_history(history_entry(intent, HistoryOutcome::Committed, None));
+    if noted.is_ok() && !is_staged {
+        // Switched: there is nothing left that a power cut could undo.
+        noted = locked.clear_intent().map(drop);
+    }
+    if let Err(error) = noted {
+        let message = format!("the change is switched, but its records cannot be written: {error:#}");
+        session.sink.event(Event::Warning { message });
+    }
+}
