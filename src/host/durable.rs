@@ -41,6 +41,8 @@ pub(crate) fn temporary(name: &str) -> String {
 /// The kernel does this where it runs SELinux, but in an initramfs it does not yet.
 fn inherit_label(folder: &Dir, made: impl std::os::fd::AsFd) {
     let mut label = [0; 4096];
+    // A handle of a folder may be one that only leads somewhere, which has no attributes.
+    let Ok(folder) = folder.open(".") else { return };
     if let Ok(length) = rustix::fs::fgetxattr(folder, LABEL, label.as_mut_slice()) {
         // A file system without labels, or no right to set them: nothing that a record depends on.
         let _ = rustix::fs::fsetxattr(made, LABEL, &label[..length], rustix::fs::XattrFlags::empty());
@@ -55,8 +57,9 @@ pub(crate) fn folder(above: &Dir, name: &str, mode: u32) -> Result<Dir> {
         Ok(()) => {
             let made = above.open_dir(name)?;
             // Not what the umask makes of it.
-            rustix::fs::fchmod(&made, rustix::fs::Mode::from_raw_mode(mode))?;
-            inherit_label(above, &made);
+            let handle = made.open(".")?;
+            rustix::fs::fchmod(&handle, rustix::fs::Mode::from_raw_mode(mode))?;
+            inherit_label(above, &handle);
             sync_folder(above)?;
             Ok(made)
         }

@@ -211,7 +211,9 @@ impl Work<'_> {
 
     fn sync(&self) -> Result<()> {
         for dir in self.devices.values() {
-            rustix::fs::syncfs(&**dir).context("Writing to disk what was prepared")?;
+            // The handle of a root may be one that only leads somewhere.
+            let handle = dir.open(".").context("Opening what is written to disk")?;
+            rustix::fs::syncfs(&handle).context("Writing to disk what was prepared")?;
         }
         Ok(())
     }
