@@ -41,6 +41,14 @@ show() {
     printf '$ %s\n' "$*"
     "$@"
 }
+# The same, for a command that ends with the code that is named first.
+expect() {
+    local wanted=$1 code=0
+    shift
+    show "$@" || code=$?
+    printf '$ echo $?\n%s\n' "$code"
+    [ "$code" -eq "$wanted" ] || { echo "demo: expected exit code $wanted" >&2; exit 1; }
+}
 
 say "A host as an installer leaves it: an OSTree sysroot with version 1 of a small Debian."
 show mkdir host
@@ -98,11 +106,28 @@ say "And forward again: everything is there, nothing is fetched."
 show mcd pivot "$os:v2" --karg-append mitigations=auto --sysroot host $insecure
 
 say "Once more: there is nothing to do, and a script can tell (exit code 77)."
-printf '$ %s\n' "mcd pivot $os:v2 --sysroot host $insecure --unchanged-exit-77"
-code=0
-mcd pivot "$os:v2" --sysroot host $insecure --unchanged-exit-77 || code=$?
-printf '$ echo $?\n%s\n' "$code"
-[ "$code" -eq 77 ] || { echo "demo: expected exit code 77" >&2; exit 1; }
+expect 77 mcd pivot "$os:v2" --sysroot host $insecure --unchanged-exit-77
+
+say "Configuration: a MachineConfig with a file, a program, a timer and a kernel argument. First a look at it, without a host."
+cp "$here/../docs/examples/50-time.yaml" .
+show mcd validate 50-time.yaml
+
+say "What it would change, and what each change needs (exit code 5: something differs)."
+expect 5 mcd diff 50-time.yaml --sysroot host
+
+say "Image, arguments, files and units become one commit, and one boot entry."
+show mcd apply 50-time.yaml --sysroot host
+show mcd status --sysroot host
+
+say "Is the machine as it was told to be?"
+show mcd verify --sysroot host
+
+say "Another image: the configuration comes along."
+show mcd pivot "$os:v1" --sysroot host $insecure
+expect 77 mcd apply 50-time.yaml --sysroot host --unchanged-exit-77
+
+say "Stop managing: the image's own files come back."
+show mcd forget --remove --sysroot host
 
 say "Who did what."
 show mcd history --sysroot host

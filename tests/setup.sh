@@ -3,12 +3,12 @@
 # Prints a line only if there is something to install. Needs root and the network for that; nothing otherwise.
 set -euo pipefail
 
-build=(gcc libc6-dev pkg-config libostree-dev)
+build=(gcc libc6-dev pkg-config libostree-dev libssl-dev)
 # What mcd itself starts or reads: skopeo, bubblewrap (libostree runs it at a deployment), a policy.json.
 run=(ostree skopeo bubblewrap golang-github-containers-common e2fsprogs util-linux)
 demo=(docker-registry mmdebstrap)
-bench=(libzstd-dev libssl-dev jq curl)
-test=(libzstd-dev libssl-dev strace systemd-container rpm gnupg jq procps perl-base)
+bench=(libzstd-dev jq curl)
+test=(libzstd-dev strace systemd-container rpm gnupg jq procps perl-base)
 check=(shellcheck systemd rpm)
 
 case "${1:-}" in

@@ -41,7 +41,7 @@ pub(crate) fn temporary(name: &str) -> String {
 /// The kernel does this where it runs SELinux, but in an initramfs it does not yet.
 fn inherit_label(folder: &Dir, made: impl std::os::fd::AsFd) {
     let mut label = [0; 4096];
-    // A handle of a folder may be one that only leads somewhere, which has no attributes.
+    // A `Dir` is only a place in the tree (O_PATH): attributes need an open folder.
     let Ok(folder) = folder.open(".") else { return };
     if let Ok(length) = rustix::fs::fgetxattr(folder, LABEL, label.as_mut_slice()) {
         // A file system without labels, or no right to set them: nothing that a record depends on.
@@ -56,8 +56,8 @@ pub(crate) fn folder(above: &Dir, name: &str, mode: u32) -> Result<Dir> {
     match above.create_dir_with(name, &builder) {
         Ok(()) => {
             let made = above.open_dir(name)?;
-            // Not what the umask makes of it.
             let handle = made.open(".")?;
+            // Not what the umask makes of it.
             rustix::fs::fchmod(&handle, rustix::fs::Mode::from_raw_mode(mode))?;
             inherit_label(above, &handle);
             sync_folder(above)?;

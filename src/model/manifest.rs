@@ -226,7 +226,8 @@ pub enum Part {
 /// Which file system an entry belongs to, and so which record speaks for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
-    /// Below `/usr`: part of the commit itself.
+    /// Below `/usr`, or a folder that most images make a link into `/var` and this one does not
+    /// (`/opt`): part of the commit itself.
     Usr,
     /// Below `/etc`: the deployment's own copy.
     Etc,
@@ -240,7 +241,7 @@ impl Scope {
     pub fn of(path: &Utf8Path) -> Option<Self> {
         let first = path.strip_prefix("/").ok()?.components().next()?;
         match first.as_str() {
-            "usr" => Some(Self::Usr),
+            "usr" | "opt" | "home" | "root" | "srv" | "mnt" => Some(Self::Usr),
             "etc" => Some(Self::Etc),
             "var" => Some(Self::Var),
             _ => None,

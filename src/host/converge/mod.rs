@@ -28,6 +28,8 @@ mod compare;
 mod contents;
 mod cut;
 mod deployment;
+#[cfg(feature = "ostree")]
+mod found;
 mod journal;
 mod lock;
 mod look;
@@ -46,6 +48,8 @@ pub use boot::{BOOT_REPORT_VERSION, BootReport, BootStage, boot};
 pub use compare::{Difference, What, differences};
 pub use contents::{ContentStore, Contents, DeploymentTree, InMemory, RepoObjects, Several, Wanted, read};
 pub use deployment::{Deployment, Effective, effective};
+#[cfg(feature = "ostree")]
+pub use found::{found, found_content};
 pub use lock::{RootLock, lock};
 pub use record::{Record, Stand, parse_applied, parse_manifest, read_record};
 pub use root::Root;

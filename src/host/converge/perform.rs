@@ -211,9 +211,8 @@ impl Work<'_> {
 
     fn sync(&self) -> Result<()> {
         for dir in self.devices.values() {
-            // The handle of a root may be one that only leads somewhere.
-            let handle = dir.open(".").context("Opening what is written to disk")?;
-            rustix::fs::syncfs(&handle).context("Writing to disk what was prepared")?;
+            // A `Dir` is only a place in the tree (O_PATH).
+            rustix::fs::syncfs(dir.open(".")?).context("Writing to disk what was prepared")?;
         }
         Ok(())
     }

@@ -368,7 +368,7 @@ impl Composer<'_> {
         let mut parents: HashMap<Utf8PathBuf, Parent> = HashMap::new();
         for (path, entry) in entries {
             for above in path.ancestors().skip(1) {
-                let is_top = above.parent().is_none_or(|parent| parent == "/");
+                let is_top = matches!(above.as_str(), "/" | "/etc" | "/usr" | "/var");
                 if is_top || entries.contains_key(above) {
                     continue;
                 }

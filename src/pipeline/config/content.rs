@@ -9,16 +9,15 @@ use cap_std_ext::cap_std::fs::Dir;
 
 use super::observe::Side;
 use crate::host::Host;
-use crate::host::converge::{Contents, InMemory, RepoObjects, Root, Several, Wanted, differences};
+use crate::host::converge::{Contents, InMemory, RepoObjects, Root, Several, Wanted, found, found_content};
 use crate::model::config::Blob;
 use crate::model::digest::Digest;
-use crate::model::manifest::{Entry, Manifest, Node, Scope};
+use crate::model::manifest::{Entry, Node, Scope};
 use crate::model::policy::Policies;
 use crate::pipeline::Session;
 use crate::plan::config::{Changes, EntryChange};
 use crate::plan::content::Versions;
-use crate::plan::disruption::{REGISTRIES_CONF, Verdict, judge};
-use crate::plan::registries::{self, Meaning};
+use crate::plan::disruption::{Verdict, judge, registries};
 
 /// All scopes.
 pub(in crate::pipeline) const EVERYWHERE: [Scope; 3] = [Scope::Usr, Scope::Etc, Scope::Var];
@@ -47,28 +46,14 @@ impl OnDisk {
         Self { root: Some(root), contents: Box::new(Several(vec![new, stored])) }
     }
 
-    /// What is at the path of an entry, where that is just what it asks for. What else is there is not
-    /// said: nothing asks for it.
+    /// What is at the path of an entry; none where that cannot be told.
     pub(in crate::pipeline) fn found(&self, entry: &Entry) -> Option<Node> {
-        let one = Manifest { entries: vec![entry.clone()], ..Manifest::default() };
-        let root = self.root.as_ref()?;
-        let differs = differences(root, &one, &EVERYWHERE).ok()?;
-        differs.is_empty().then(|| entry.node.clone())
+        found(self.root.as_ref()?, &entry.path).ok().flatten()
     }
 
     /// What changes ask for.
     pub(in crate::pipeline) fn verdict(&self, changes: &Changes, policies: &Policies) -> Result<Verdict> {
-        let meaning = match changes.file(REGISTRIES_CONF.into()) {
-            Some(change) => Some(self.meaning(change)?),
-            None => None,
-        };
-        Ok(judge(changes, policies, meaning.as_ref()))
-    }
-
-    /// What a change of registries.conf means.
-    fn meaning(&self, change: &EntryChange) -> Result<Meaning> {
-        let (before, after) = (self.before(change)?, self.after(change)?);
-        Ok(registries::compare(before.as_deref(), after.as_deref()))
+        Ok(judge(changes, policies, registries(changes, self).as_ref()))
     }
 
     fn read(&self, path: &Utf8Path, node: Option<&Node>) -> Result<Option<Vec<u8>>> {
@@ -83,7 +68,12 @@ impl OnDisk {
 
 impl Versions for OnDisk {
     fn before(&self, change: &EntryChange) -> Result<Option<Vec<u8>>> {
-        self.read(&change.path, change.from.as_ref())
+        let kept = self.read(&change.path, change.from.as_ref())?;
+        match (kept, &self.root, &change.from) {
+            // Nobody manages it yet: only the root itself has it.
+            (None, Some(root), Some(Node::File { digest, .. })) => found_content(root, &change.path, digest),
+            (kept, ..) => Ok(kept),
+        }
     }
 
     fn after(&self, change: &EntryChange) -> Result<Option<Vec<u8>>> {

@@ -43,7 +43,9 @@ pub(super) fn find(session: &Session, observed: &Observed, request: &ConfigReque
         return Ok(wanted);
     }
     let (asked, digest) = (Some(image.clone()), Some(found.digest().clone()));
-    if request.until == Until::Planned && matches!(found, Source::Fetch(_)) {
+    // Where every layer is here already, the image itself is a matter of milliseconds.
+    let is_missing = matches!(&found, Source::Fetch(fetch) if fetch.layers.fetch_layers() > 0);
+    if request.until == Until::Planned && is_missing {
         let next = kept(observed, &observed.next.status);
         let (is_next, runs) = (false, false);
         return Ok(WantedImage { asked, digest, missing: Some(Box::new(found)), is_next, runs, ..next });

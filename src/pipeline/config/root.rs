@@ -146,7 +146,8 @@ fn propose_compared(place: &PlainRoot, compared: &Compared) -> Result<Proposal> 
     let again = |root: &Root| -> Result<Root> { Ok(Root::new(root.dir().try_clone()?)) };
     let disk = OnDisk::plain(again(&place.root)?, store::contents(&place.root)?, &compared.contents);
     let found = |entry: &_| disk.found(entry);
-    let changes = Changes::between(&compared.before.manifest, &compared.manifest, &found);
+    let mut changes = Changes::between(&compared.before.manifest, &compared.manifest, &found);
+    changes.usr_is_writable = true;
     let verdict = disk.verdict(&changes, &policies(place.root.dir())?)?;
     Ok(Proposal { changes, verdict, way: None, is_estimate: false, versions: disk })
 }

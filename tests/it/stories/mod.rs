@@ -65,8 +65,17 @@ impl Host {
 
     /// Installs version 1 in this sysroot.
     fn on(sysroot: Sysroot) -> Self {
+        Self::installed(sysroot, &Tree::v1())
+    }
+
+    /// Installs this tree.
+    fn with_tree(tree: &Tree) -> Self {
+        Self::installed(Sysroot::empty().unwrap(), tree)
+    }
+
+    fn installed(sysroot: Sysroot, tree: &Tree) -> Self {
         let host = Self::without_deployment(sysroot);
-        let commit = Tree::v1().commit(&host.repo, "fixture/1").unwrap();
+        let commit = tree.commit(&host.repo, "fixture/1").unwrap();
         host.sysroot.deploy(&host.repo, &commit, &["root=LABEL=root", "quiet"]).unwrap();
         host
     }

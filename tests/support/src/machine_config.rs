@@ -47,6 +47,21 @@ impl MachineConfig {
         Self { name: name.to_owned(), role: "worker".to_owned(), spec }
     }
 
+    /// One from JSON as [`MachineConfig::json`] writes it.
+    ///
+    /// # Panics
+    ///
+    /// It is not that.
+    pub fn parse(json: &str) -> Self {
+        let value: Value = serde_json::from_str(json).expect("JSON of a MachineConfig");
+        let text = |place: &Value| place.as_str().expect("a text").to_owned();
+        Self {
+            name: text(&value["metadata"]["name"]),
+            role: text(&value["metadata"]["labels"]["machineconfiguration.openshift.io/role"]),
+            spec: value["spec"].clone(),
+        }
+    }
+
     /// For this role.
     pub fn role(mut self, role: &str) -> Self {
         self.role = role.to_owned();

@@ -10,8 +10,7 @@ use super::{contents, mode, paths};
 use crate::model::config::{Id, Owner, Request, RequestKind};
 
 /// Why partitions and the like are refused.
-const FIRST_BOOT: &str =
-    "disks are laid out when a machine is installed, by Ignition; mcd cannot change them: leave it out";
+const FIRST_BOOT: &str = "disks are laid out by Ignition when a machine is installed; leave it out";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {

@@ -1,6 +1,7 @@
 //! Configuration: MachineConfigs on hosts that run and hosts that do not.
 
 mod apply;
+mod diff;
 mod live;
 
 use std::path::PathBuf;

@@ -10,6 +10,7 @@
 //! `docs/crash-matrix.md`.
 
 mod case;
+mod configs;
 mod matrix;
 mod scene;
 mod site;
@@ -63,4 +64,40 @@ fn root_crash_sample_of_a_booted_pivot() {
 #[test]
 fn root_crash_sample_of_a_rollback() {
     sample(&Scene::rollback(), 8);
+}
+
+#[test]
+fn root_crash_sample_of_an_apply() {
+    sample(&Scene::apply(), 12);
+}
+
+#[test]
+fn root_crash_sample_of_a_booted_apply() {
+    sample(&Scene::booted_apply(), 8);
+}
+
+#[test]
+fn root_crash_sample_of_a_live_apply() {
+    sample(&Scene::live_apply(), 12);
+}
+
+#[test]
+fn root_crash_sample_of_a_resume() {
+    sample(&Scene::resume(), 4);
+}
+
+#[test]
+fn root_crash_sample_of_the_boot() {
+    sample(&Scene::early_boot(), 12);
+    sample(&Scene::late_boot(), 8);
+}
+
+#[test]
+fn root_crash_sample_of_a_forget() {
+    sample(&Scene::forget(), 4);
+}
+
+#[test]
+fn root_crash_sample_of_a_root_without_ostree() {
+    sample(&Scene::plain_root(), 8);
 }

@@ -18,15 +18,16 @@ pub(super) struct Scene {
     /// For the page.
     pub(super) about: &'static str,
     /// What is copied before each run.
-    sysroot: Sysroot,
-    /// Where its images are.
-    scratch: Scratch,
+    pub(super) sysroot: Sysroot,
+    /// Where its images and configs are.
+    pub(super) scratch: Scratch,
     pub(super) place: Place,
-    converges: bool,
+    /// Whether `mcd boot` runs at each boot.
+    pub(super) converges: bool,
     pub(super) arguments: Vec<String>,
     /// What the next boot starts before and after, and all names on the disk at the end.
     pub(super) expected: Expected,
-    phases: &'static [Phase],
+    pub(super) phases: &'static [Phase],
 }
 
 /// Ends with the first call whose name begins so, after the end of the phase before, and whose
@@ -42,17 +43,24 @@ pub(super) struct Expected {
 }
 
 /// A deployment that is switched at once.
-const SWITCHED: &[Phase] = &[
+pub(super) const SWITCHED: &[Phase] = &[
     Phase("prepare", "rename", &["intent.json"]),
     Phase("commit: note it", "rename", &["intent.json"]),
     Phase("commit: deploy", "symlink", &["loader"]),
     Phase("commit: switch", "rename", &["loader"]),
 ];
 /// A deployment that waits for the shutdown.
-const STAGED: &[Phase] = &[
+pub(super) const STAGED: &[Phase] = &[
     Phase("prepare", "rename", &["intent.json"]),
     Phase("commit: note it", "rename", &["intent.json"]),
     Phase("commit: stage", "rename", &["staged-deployment"]),
+];
+
+/// Nothing is deployed.
+pub(super) const PREPARED: &[Phase] = &[
+    Phase("prepare", "rename", &["live.json"]),
+    Phase("converge", "rename", &["applied.json"]),
+    Phase("converge /var", "rename", &["applied.json"]),
 ];
 
 /// A scene's name and how it is made.
@@ -60,17 +68,25 @@ type Maker = (&'static str, fn() -> Scene);
 
 impl Scene {
     /// All of them, for the page.
-    pub(super) fn all() -> [Maker; 4] {
+    pub(super) fn all() -> [Maker; 12] {
         [
             ("pull", Self::pull),
             ("pivot", Self::pivot),
             ("booted pivot", Self::booted_pivot),
             ("rollback", Self::rollback),
+            ("apply", Self::apply),
+            ("resume", Self::resume),
+            ("booted apply", Self::booted_apply),
+            ("live apply", Self::live_apply),
+            ("early boot", Self::early_boot),
+            ("late boot", Self::late_boot),
+            ("forget", Self::forget),
+            ("plain root", Self::plain_root),
         ]
     }
 
     /// Finds out what an undisturbed run leads to.
-    fn watched(mut self) -> Self {
+    pub(super) fn watched(mut self) -> Self {
         let name = self.name;
         let copy = self.copy();
         let site = self.site(&copy).next_boot(Down::InOrder).unwrap();

@@ -21,6 +21,8 @@ pub(super) enum Watch<'a> {
 pub(super) enum Place {
     /// On a sysroot that is not booted.
     Directory,
+    /// Beside a sysroot that is not booted: `{next}` and `{plain}` stand for folders in it.
+    Outside,
     /// In the booted deployment.
     Running,
 }
@@ -38,6 +40,7 @@ pub(super) enum Down {
 pub(super) struct Site<'a> {
     sysroot: &'a Sysroot,
     booted: Option<Booted<'a>>,
+    place: Place,
     /// Whether `mcd boot` runs at each boot.
     converges: bool,
 }
@@ -46,10 +49,10 @@ impl<'a> Site<'a> {
     /// `shared` is seen inside a running host at the same path.
     pub(super) fn new(sysroot: &'a Sysroot, place: Place, converges: bool, shared: &Path) -> Self {
         let booted = match place {
-            Place::Directory => None,
+            Place::Directory | Place::Outside => None,
             Place::Running => Some(Booted::boot(sysroot, program(), &[shared]).unwrap()),
         };
-        Self { sysroot, booted, converges }
+        Self { sysroot, booted, place, converges }
     }
 
     /// Runs `mcd` to its end, whatever that is.
@@ -59,11 +62,24 @@ impl<'a> Site<'a> {
             None => {
                 let mut command = Command::new("env");
                 command.env("OSTREE_SYSROOT_DEBUG", "mutable-deployments").env("NO_COLOR", "1");
-                let place = ["--sysroot".to_owned(), self.sysroot.path().display().to_string()];
-                watched(command, &program().display().to_string(), &[arguments, &place].concat(), watch)
+                watched(command, &program().display().to_string(), &self.placed(arguments), watch)
             }
         };
         Outcome::of(command.stdin(Stdio::null()).output().unwrap())
+    }
+
+    /// Arguments with the places of this copy.
+    fn placed(&self, arguments: &[String]) -> Vec<String> {
+        let path = self.sysroot.path().display().to_string();
+        // A cleanup is one of the sysroot in any case.
+        if self.place == Place::Directory || arguments[0] == "cleanup" {
+            return [arguments, &["--sysroot".to_owned(), path]].concat();
+        }
+        let next = self.sysroot.next_boot().map(|entry| entry.deployment.display().to_string());
+        let next = next.unwrap_or_default();
+        let place =
+            |word: &String| word.replace("{next}", &next).replace("{plain}", &format!("{path}/plain"));
+        arguments.iter().map(place).collect()
     }
 
     /// Whether it is booted.
@@ -73,14 +89,18 @@ impl<'a> Site<'a> {
 
     /// Goes down and boots again, with all that a boot does of ours.
     pub(super) fn next_boot(self, down: Down) -> Result<Self, String> {
-        let Self { sysroot, booted, converges } = self;
+        let Self { sysroot, booted, place, converges } = self;
         let booted = match (booted, down) {
             (Some(booted), Down::InOrder) => Some(booted.reboot()),
             (Some(booted), Down::PowerCut) => Some(booted.power_cut()),
             (None, _) => None,
         };
-        let site =
-            Self { sysroot, booted: booted.transpose().map_err(|error| format!("{error:#}"))?, converges };
+        let site = Self {
+            sysroot,
+            booted: booted.transpose().map_err(|error| format!("{error:#}"))?,
+            place,
+            converges,
+        };
         if converges {
             site.converge()?;
         }

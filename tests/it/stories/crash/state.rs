@@ -15,6 +15,8 @@ pub(super) struct State {
     usr: Listing,
     etc: Listing,
     var: Listing,
+    /// Of a root without OSTree.
+    plain: Listing,
 }
 
 impl State {
@@ -27,6 +29,7 @@ impl State {
             usr: Listing::of(&next.deployment.join("usr"), &|_| false).unwrap(),
             etc: with_record(&next.deployment.join("etc"), "mcd/applied.json", &|_| false),
             var: with_record(&var, "lib/mcd/applied.json", &is_own_record),
+            plain: plain(&sysroot.path().join("plain")),
         }
     }
 
@@ -35,13 +38,29 @@ impl State {
         if self.menu != other.menu {
             told.push(format!("menu {:#?} -> {:#?}", self.menu, other.menu));
         }
-        let folders =
-            [("usr", &self.usr, &other.usr), ("etc", &self.etc, &other.etc), ("var", &self.var, &other.var)];
+        let folders = [
+            ("usr", &self.usr, &other.usr),
+            ("etc", &self.etc, &other.etc),
+            ("var", &self.var, &other.var),
+            ("plain", &self.plain, &other.plain),
+        ];
         for (name, own, theirs) in folders {
             told.extend(own.differences(theirs).into_iter().map(|line| format!("/{name}: {line}")));
         }
         told
     }
+}
+
+/// A root that no OSTree made.
+fn plain(root: &Path) -> Listing {
+    let mut listing = with_record(root, "etc/mcd/applied.json", &|path| {
+        path.strip_prefix("var/").is_some_and(is_own_record)
+    });
+    let var = with_record(root, "var/lib/mcd/applied.json", &|_| false);
+    if let Some(line) = var.line("var/lib/mcd/applied.json") {
+        listing.replace("var/lib/mcd/applied.json", line.to_owned());
+    }
+    listing
 }
 
 /// Records in `/var` are compared by what they lead to, but for what was laid down there. And skopeo has

@@ -24,7 +24,52 @@ fn likely() -> impl Strategy<Value = String> {
     prop::collection::vec(word, 0..24).prop_map(|words| words.concat())
 }
 
+/// Configs to damage.
+const WHOLE: [&str; 3] = [
+    include_str!("../../../../../tests/fixtures/config/rendered-worker.yaml"),
+    include_str!("../../../../../tests/fixtures/config/worker-of-4.1.json"),
+    include_str!("../../../../../tests/fixtures/config/everything-wrong.yaml"),
+];
+
+/// What is put into them.
+const SPLINTERS: [&[u8]; 20] = [
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b": ",
+    b"\n",
+    b"- ",
+    b"&a ",
+    b"*a",
+    b"!!str ",
+    b"|",
+    b"'",
+    b"\"",
+    b"\\u0000",
+    b"%",
+    b"---\n",
+    b"\xff",
+    b"99999999999999999999",
+    b"null",
+    b"/../",
+];
+
 proptest! {
+    #[test]
+    fn no_damage_makes_it_panic(
+        which in 0..WHOLE.len(),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), 0..SPLINTERS.len(), 0..12usize), 1..6),
+    ) {
+        let mut bytes = WHOLE[which].as_bytes().to_vec();
+        for (at, splinter, lost) in damage {
+            let at = at.index(bytes.len());
+            let end = (at + lost).min(bytes.len());
+            bytes.splice(at..end, SPLINTERS[splinter].iter().copied());
+        }
+        let _ = read(vec![Input { name: "x".to_owned(), bytes }]);
+    }
+
     #[test]
     fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..512)) {
         let _ = read(vec![Input { name: "x".to_owned(), bytes }]);

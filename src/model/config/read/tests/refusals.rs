@@ -15,8 +15,7 @@ fn file(rest: &str) -> String {
     format!("storage: {{files: [{{path: /etc/x, {rest}}}]}}")
 }
 
-const DISKS: &str =
-    "disks are laid out when a machine is installed, by Ignition; mcd cannot change them: leave it out";
+const DISKS: &str = "disks are laid out by Ignition when a machine is installed; leave it out";
 
 #[test]
 fn what_belongs_to_the_installation() {
