@@ -123,28 +123,43 @@ impl Host {
             var: var.as_ref(),
         });
         let is_plain = matches!(&own, Ok(None));
-        let told = match belongs {
-            Belongs::Record | Belongs::Stranger => Told::Record(etc.unwrap_or_default().unwrap_or_default()),
-            Belongs::VarRecord => Told::Record(var.unwrap_or_default()),
-            Belongs::Commit => Told::Commit(own?.unwrap_or_default()),
-            Belongs::Nothing => Told::Nothing,
-            Belongs::Unknown => Told::Unknown,
-        };
-        Ok(match told {
-            Told::Record(record) if is_plain => {
-                let commit = record.commit.as_deref();
-                let made_of = commit.map(|commit| image_of_derived(&repo, commit)).transpose()?.flatten();
-                let missing = self.missing_below_usr(status, &record.manifest)?;
-                judge_record(status, record, made_of.as_deref(), missing)
+        let nothing = Manifest::default();
+        Ok(match belongs {
+            Belongs::Record | Belongs::Stranger => {
+                self.told_by_record(status, etc.unwrap_or_default().unwrap_or_default(), is_plain)?
             }
-            Told::Record(record) => Configured::new(status, ToldBy::Record, record.manifest, record.commit),
-            Told::Commit(own) => {
+            Belongs::VarRecord => self.told_by_record(status, var.unwrap_or_default(), is_plain)?,
+            Belongs::Commit => {
                 let commit = Some(status.name.checksum.clone());
-                Configured::new(status, ToldBy::Commit, own, commit)
+                Configured::new(status, ToldBy::Commit, own?.unwrap_or_default(), commit)
             }
-            Told::Nothing => Configured::new(status, ToldBy::Nobody, Manifest::default(), None),
-            Told::Unknown => Configured::new(status, ToldBy::Unknown, Manifest::default(), None),
+            Belongs::Nothing => Configured::new(status, ToldBy::Nobody, nothing, None),
+            Belongs::Unknown => Configured::new(status, ToldBy::Unknown, nothing, None),
         })
+    }
+
+    /// What a record says. On a deployment whose commit has no manifest (`is_plain`) it is a stranger's,
+    /// where the image or what is below `/usr` is another; else that is an image's own commit, on which
+    /// a live apply was made.
+    fn told_by_record(
+        &self,
+        status: &DeploymentStatus,
+        record: Applied,
+        is_plain: bool,
+    ) -> Result<Configured> {
+        let mut told = Configured::new(status, ToldBy::Record, record.manifest, record.commit);
+        if !is_plain {
+            return Ok(told);
+        }
+        let repo = self.repo()?;
+        let made_of = told.commit.as_deref().map(|commit| image_of_derived(&repo, commit)).transpose()?;
+        let missing = self.missing_below_usr(status, &told.manifest)?;
+        if made_of.flatten().as_ref() != Some(&told.image_commit) || !missing.is_empty() {
+            told.told_by = ToldBy::Stranger;
+            told.manifest.entries.retain(|entry| !missing.contains(&entry.path));
+            told.missing = missing;
+        }
+        Ok(told)
     }
 
     /// What a manifest has below `/usr` and the deployment has not, or not so. Where it has no root yet,
@@ -243,31 +258,6 @@ impl Host {
             None => Ok(None),
         }
     }
-}
-
-/// Who tells what belongs on a deployment, with what they say.
-enum Told {
-    Record(Applied),
-    Commit(Manifest),
-    Nothing,
-    Unknown,
-}
-
-/// What a record says on a deployment whose commit has no manifest: a stranger's, where the image or
-/// what is below `/usr` is another; else an image's own commit, on which a live apply was made.
-fn judge_record(
-    status: &DeploymentStatus,
-    record: Applied,
-    made_of: Option<&str>,
-    missing: Vec<Utf8PathBuf>,
-) -> Configured {
-    let mut told = Configured::new(status, ToldBy::Record, record.manifest, record.commit);
-    if made_of != Some(told.image_commit.as_str()) || !missing.is_empty() {
-        told.told_by = ToldBy::Stranger;
-        told.manifest.entries.retain(|entry| !missing.contains(&entry.path));
-        told.missing = missing;
-    }
-    told
 }
 
 /// Reads a record; none where there is none.
