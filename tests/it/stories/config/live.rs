@@ -44,7 +44,10 @@ fn ready(booted: Booted<'_>) -> Booted<'_> {
 }
 
 fn reboot(booted: Booted<'_>) -> Booted<'_> {
-    ready(booted.reboot().unwrap())
+    let booted = ready(booted.reboot().unwrap());
+    // What a unit does late in the boot.
+    mcd(&booted, &["cleanup", "--after-boot"]).ok();
+    booted
 }
 
 fn power_cut(booted: Booted<'_>) -> Booted<'_> {
