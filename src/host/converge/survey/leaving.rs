@@ -9,7 +9,7 @@ use super::wanted::act;
 use super::{Act, Source, Surveyor, TEMPORARY, image_path};
 use crate::host::converge::How;
 use crate::host::converge::compare::{gaps, kind};
-use crate::host::converge::look::{Found, Kind, Sight};
+use crate::host::converge::look::{Dress, Found, Kind, Sight};
 use crate::model::manifest::{Entry, Node, Scope};
 
 /// What comes back at a path.
@@ -44,7 +44,12 @@ impl Surveyor<'_> {
             // Another file or link stands above it: nothing of ours is there.
             Sight::Blocked(_) => return Ok(()),
         };
-        let returning = self.returning(path, entries)?;
+        let mut returning = self.returning(path, entries)?;
+        if returning.is_none() && self.stays_as_parent(path) {
+            let Dress { mode, uid, gid, label } = self.parent_dress(path)?;
+            let node = Node::Directory { mode, uid, gid, label };
+            returning = Some(Returning { node, source: Source::Image, how: How::Mended });
+        }
         let node = returning.as_ref().map_or(Node::Absent, |returning| returning.node.clone());
         let labels = Scope::of(path).is_some_and(|scope| self.eye.is_labelled(scope));
         let is_so = gaps(&node, found.as_ref(), labels, |found| self.eye.digest(path, found))?.is_empty();
@@ -53,6 +58,12 @@ impl Surveyor<'_> {
         }
         self.next.originals.retain(|original| original.drift || original.path != path);
         Ok(())
+    }
+
+    /// A directory of ours that was asked for, and now is only above what is asked for.
+    fn stays_as_parent(&self, path: &Utf8Path) -> bool {
+        let entries = &self.request.to.manifest.entries;
+        self.laid_made(path) && entries.iter().any(|entry| entry.path.starts_with(path))
     }
 
     /// Whether what stood there before us is dealt with.
@@ -77,7 +88,7 @@ impl Surveyor<'_> {
             return Ok(true);
         };
         match found.kind {
-            Kind::Directory => return Ok(self.leave_directory(path, entries, found, returning)),
+            Kind::Directory => return self.leave_directory(path, entries, found, returning),
             Kind::Pipe | Kind::Socket | Kind::Device => {
                 self.warnings.push(format!("{path} is {} now: left alone", found.kind.words()));
                 return Ok(false);
@@ -105,22 +116,30 @@ impl Surveyor<'_> {
         entries: &[&Entry],
         found: &Found,
         returning: Option<Returning>,
-    ) -> bool {
+    ) -> Result<bool> {
         match returning {
             Some(Returning { node: node @ Node::Directory { .. }, how, .. }) => {
                 self.mend(path, &node, found, how);
-                true
+                Ok(true)
             }
-            Some(_) => {
-                self.warnings.push(format!("{path} is a directory now: left alone"));
-                false
+            Some(Returning { node, source, how }) => {
+                let entries = &self.request.to.manifest.entries;
+                let is_used = entries.iter().any(|entry| entry.path.starts_with(path));
+                if is_used || !self.holds_only_ours(path)? {
+                    let words = "is a directory with other things in it: what was there before stays away";
+                    self.warnings.push(format!("{path} {words}"));
+                    return Ok(false);
+                }
+                self.leave_below(path)?;
+                self.step(path, how, act(&node, source, true), Some(found));
+                Ok(true)
             }
             None => {
                 let was_none = entries.iter().all(|entry| kind(&entry.node) != Some(Kind::Directory));
                 if was_none && !self.laid_made(path) {
                     self.warnings.push(format!("{path} is a directory now: left alone"));
                 }
-                true
+                Ok(true)
             }
         }
     }
