@@ -111,7 +111,7 @@ pub struct DiffArgs {
     /// The files.
     #[command(flatten)]
     pub files: ConfigFiles,
-    /// Show the contents of files that only their owner may read
+    /// Show the contents of files that not everybody may read
     #[arg(long)]
     pub show_secrets: bool,
     /// The host.

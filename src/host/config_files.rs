@@ -4,6 +4,7 @@
 //! plain HTTP. Addresses may hold credentials: none is shown but host and path.
 
 mod fetch;
+mod proxy;
 
 use std::io::{self, Read};
 use std::path::Path;

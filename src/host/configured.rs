@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result};
+use camino::Utf8PathBuf;
 use cap_std_ext::cap_std::fs::Dir;
 use fn_error_context::context;
 
-use super::converge::parse_applied;
+use super::converge::{Root, differences, parse_applied};
 use super::deploy::merge_deployment;
 use super::layer;
 use super::status::{image_of_derived, name_of};
@@ -31,6 +32,8 @@ pub struct Configured {
     /// What a new deployment starts from: what belongs there, and what of it below `/usr` another
     /// tool's deployment lacks.
     pub carried: Manifest,
+    /// What of that is missing.
+    pub missing: Vec<Utf8PathBuf>,
     /// Who says what belongs there.
     pub told_by: ToldBy,
 }
@@ -53,7 +56,7 @@ pub enum ToldBy {
 impl Configured {
     fn new(status: &DeploymentStatus, told_by: ToldBy, manifest: Manifest, commit: Option<String>) -> Self {
         let image_commit = status.image_commit.clone().unwrap_or_else(|| status.name.checksum.clone());
-        Self { image_commit, carried: manifest.clone(), manifest, commit, told_by }
+        Self { image_commit, carried: manifest.clone(), manifest, commit, missing: Vec::new(), told_by }
     }
 
     /// Whether records or commits of ours are there: then only a derived commit may follow.
@@ -64,13 +67,12 @@ impl Configured {
     /// What status shows; nothing where nothing of ours is.
     pub(super) fn status(&self, deployment: &DeploymentStatus) -> Option<ConfigStatus> {
         let stranger = self.told_by == ToldBy::Stranger;
-        let below_usr = self.carried.entries.iter().filter(|entry| is_below_usr(&entry.path));
         self.is_managed().then(|| ConfigStatus {
             names: self.manifest.names.clone(),
             entries: self.manifest.entries.len(),
             commit: self.commit.clone().filter(|commit| *commit != deployment.name.checksum),
             stranger,
-            missing: if stranger { below_usr.map(|entry| entry.path.clone()).collect() } else { Vec::new() },
+            missing: self.missing.clone(),
         })
     }
 }
@@ -84,8 +86,7 @@ impl Configured {
                 "what is managed on deployment {name} cannot be known: its record is damaged; apply the configuration again once /etc/mcd/applied.json is removed"
             )),
             ToldBy::Stranger => {
-                let missing = self.carried.entries.iter().filter(|entry| is_below_usr(&entry.path)).count();
-                let lacks = match missing {
+                let lacks = match self.missing.len() {
                     0 => String::new(),
                     1 => "; it lacks 1 managed path below /usr".to_owned(),
                     count => format!("; it lacks {count} managed paths below /usr"),
@@ -121,26 +122,59 @@ impl Host {
             etc_damaged: etc.is_err(),
             var: var.as_ref(),
         });
-        let told = match belongs {
-            Belongs::Record | Belongs::Stranger => Told::Record(etc.unwrap_or_default().unwrap_or_default()),
-            Belongs::VarRecord => Told::Record(var.unwrap_or_default()),
-            Belongs::Commit => Told::Commit(own?.unwrap_or_default()),
-            Belongs::Nothing => Told::Nothing,
-            Belongs::Unknown => Told::Unknown,
-        };
-        Ok(match told {
-            Told::Record(record) => {
-                let made_of =
-                    record.commit.as_deref().map(|commit| image_of_derived(&repo, commit)).transpose()?;
-                judge_record(status, record, made_of.flatten().as_deref())
+        let is_plain = matches!(&own, Ok(None));
+        let nothing = Manifest::default();
+        Ok(match belongs {
+            Belongs::Record | Belongs::Stranger => {
+                self.told_by_record(status, etc.unwrap_or_default().unwrap_or_default(), is_plain)?
             }
-            Told::Commit(own) => {
+            Belongs::VarRecord => self.told_by_record(status, var.unwrap_or_default(), is_plain)?,
+            Belongs::Commit => {
                 let commit = Some(status.name.checksum.clone());
-                Configured::new(status, ToldBy::Commit, own, commit)
+                Configured::new(status, ToldBy::Commit, own?.unwrap_or_default(), commit)
             }
-            Told::Nothing => Configured::new(status, ToldBy::Nobody, Manifest::default(), None),
-            Told::Unknown => Configured::new(status, ToldBy::Unknown, Manifest::default(), None),
+            Belongs::Nothing => Configured::new(status, ToldBy::Nobody, nothing, None),
+            Belongs::Unknown => Configured::new(status, ToldBy::Unknown, nothing, None),
         })
+    }
+
+    /// What a record says. On a deployment whose commit has no manifest (`is_plain`) it is a stranger's,
+    /// where the image or what is below `/usr` is another; else that is an image's own commit, on which
+    /// a live apply was made.
+    fn told_by_record(
+        &self,
+        status: &DeploymentStatus,
+        record: Applied,
+        is_plain: bool,
+    ) -> Result<Configured> {
+        let mut told = Configured::new(status, ToldBy::Record, record.manifest, record.commit);
+        if !is_plain {
+            return Ok(told);
+        }
+        let repo = self.repo()?;
+        let made_of = told.commit.as_deref().map(|commit| image_of_derived(&repo, commit)).transpose()?;
+        let missing = self.missing_below_usr(status, &told.manifest)?;
+        if made_of.flatten().as_ref() != Some(&told.image_commit) || !missing.is_empty() {
+            told.told_by = ToldBy::Stranger;
+            told.manifest.entries.retain(|entry| !missing.contains(&entry.path));
+            told.missing = missing;
+        }
+        Ok(told)
+    }
+
+    /// What a manifest has below `/usr` and the deployment has not, or not so. Where it has no root yet,
+    /// nothing of it is there.
+    fn missing_below_usr(&self, status: &DeploymentStatus, manifest: &Manifest) -> Result<Vec<Utf8PathBuf>> {
+        let entries = manifest.entries.iter().filter(|entry| is_below_usr(&entry.path));
+        let wanted = Manifest { entries: entries.cloned().collect(), ..Manifest::default() };
+        if status.staged || wanted.entries.is_empty() {
+            return Ok(wanted.entries.into_iter().map(|entry| entry.path).collect());
+        }
+        let root = Root::new(self.deployment_root(status)?);
+        let mut missing: Vec<_> =
+            differences(&root, &wanted, &[Scope::Usr])?.into_iter().map(|one| one.path).collect();
+        missing.dedup();
+        Ok(missing)
     }
 
     /// The record in the deployment's `/etc`. One that is staged has none yet: it gets that of the
@@ -224,28 +258,6 @@ impl Host {
             None => Ok(None),
         }
     }
-}
-
-/// Who tells what belongs on a deployment, with what they say.
-enum Told {
-    Record(Applied),
-    Commit(Manifest),
-    Nothing,
-    Unknown,
-}
-
-/// What a record says. It is a stranger's where the contents come of a commit that was made of another
-/// image commit than this: a live apply on an image's own commit is none.
-fn judge_record(status: &DeploymentStatus, record: Applied, made_of: Option<&str>) -> Configured {
-    let commit = record.commit.clone();
-    let mut told = Configured::new(status, ToldBy::Record, record.manifest, record.commit);
-    let is_of_this = commit.as_deref() == Some(status.name.checksum.as_str())
-        || made_of == Some(told.image_commit.as_str());
-    if !is_of_this {
-        told.told_by = ToldBy::Stranger;
-        told.manifest.entries.retain(|entry| !is_below_usr(&entry.path));
-    }
-    told
 }
 
 /// Reads a record; none where there is none.

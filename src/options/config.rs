@@ -86,7 +86,7 @@ pub struct DiffOptions {
     pub place: Place,
     /// What it is compared with.
     pub files: Vec<ConfigFile>,
-    /// Show contents that only their owner may read.
+    /// Show contents that not everybody may read.
     pub show_secrets: bool,
 }
 

@@ -26,6 +26,11 @@ pub(super) fn check_before_commit(session: &Session, commit: &str) -> Result<()>
 pub(super) fn commit(session: &Session, locked: &HostLocked<'_>, mut intent: Intent) -> Result<Outcome> {
     session.stop_if_asked()?;
     intent.state = IntentState::Committed;
+    if let Some(running) = locked.status()?.booted() {
+        // What is staged replaces what was staged before: should both be lost with the power, it is
+        // what runs now that the next boot starts.
+        intent.base = Some(running.name.clone());
+    }
     locked.write_intent(&intent)?;
     session.sink.event(Event::Step { what: "switching the next boot".to_owned() });
     match locked.deploy(&DeployRequest::from(&intent)) {

@@ -124,7 +124,9 @@ impl Page<'_> {
     fn arguments(&mut self, arguments: &ArgumentsChange) {
         self.head(&"kernel arguments".bold().to_string());
         let (removed, added) = arguments.removed_and_added();
-        if removed.is_empty() && added.is_empty() {
+        if arguments.before == arguments.after {
+            self.detail("the same are asked for, and the next boot does not have them so");
+        } else if removed.is_empty() && added.is_empty() {
             self.detail(&format!("order: {}", clean(&arguments.after.join(" "))));
         }
         removed.iter().for_each(|argument| self.detail(&format!("-{}", clean(argument)).red().to_string()));

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use tokio_util::sync::CancellationToken;
-use ureq::Agent;
 use ureq::tls::{RootCerts, TlsConfig, TlsProvider};
+use ureq::{Agent, Proxy};
 
+use super::proxy;
 use crate::error::Fault;
 use crate::model::config::{
     Blob, CONTENT_MAX, CONTENTS_MAX, Config, ContentHash, Contents, Managed, Request, RequestKind, gunzip,
@@ -35,6 +36,14 @@ const PIECE: usize = 64 << 10;
 /// What cannot be fetched, is too large or is not what its hash says: by field and address, without
 /// credentials. Nothing is replaced then.
 pub fn fetch_remote(config: &mut Config, stop: &CancellationToken) -> Result<()> {
+    fetch_all(config, stop, |name| std::env::var(name).ok())
+}
+
+fn fetch_all(
+    config: &mut Config,
+    stop: &CancellationToken,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Result<()> {
     let Some(managed) = &mut config.managed else { return Ok(()) };
     let mut fetched: HashMap<String, Vec<(Contents, Blob)>> = HashMap::new();
     let mut total = inline_size(managed);
@@ -46,7 +55,8 @@ pub fn fetch_remote(config: &mut Config, stop: &CancellationToken) -> Result<()>
             if same.iter().any(|(known, _)| known == contents) {
                 continue;
             }
-            let source = Source { url, hash, gzip: *gzip, field: &request.field };
+            let proxy = proxy::choose(&variable, url);
+            let source = Source { url, hash, gzip: *gzip, field: &request.field, proxy };
             let limit = CONTENT_MAX.min(CONTENTS_MAX.saturating_sub(total));
             let blob = source.fetch(&agent, limit, stop)?;
             total += blob.bytes().len() as u64;
@@ -92,7 +102,7 @@ fn inline_size(managed: &Managed) -> u64 {
     managed.entries.values().flat_map(all).map(size).sum()
 }
 
-/// TLS is the system's, with the certificates that it trusts; the proxy is the environment's.
+/// TLS is the system's, with the certificates that it trusts.
 fn agent() -> Agent {
     let tls =
         TlsConfig::builder().provider(TlsProvider::NativeTls).root_certs(RootCerts::PlatformVerifier).build();
@@ -113,6 +123,8 @@ struct Source<'c> {
     hash: &'c ContentHash,
     gzip: bool,
     field: &'c str,
+    /// What the environment says; refused when it is wrong, not before it is needed.
+    proxy: Result<Option<Proxy>, String>,
 }
 
 /// Why a try failed.
@@ -145,7 +157,9 @@ impl Source<'_> {
     }
 
     fn try_once(&self, agent: &Agent, limit: u64, stop: &CancellationToken) -> Result<Blob, Failure> {
-        let mut reply = agent.get(self.url).call().map_err(|error| judge(&error))?;
+        let proxy = self.proxy.clone().map_err(Failure::Final)?;
+        let request = agent.get(self.url).config().proxy(proxy).build();
+        let mut reply = request.call().map_err(|error| judge(&error))?;
         let mut reader = reply.body_mut().with_config().limit(u64::MAX).reader();
         let bytes = self.receive(&mut reader, limit, stop)?;
         let bytes = match self.gzip {

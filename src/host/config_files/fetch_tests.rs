@@ -117,6 +117,29 @@ fn what_has_no_end_is_cut_off() {
 }
 
 #[test]
+fn the_proxy_of_the_environment_is_asked() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let heads = std::thread::spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
+        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+        let mut heads = Vec::new();
+        for answer in [b"HTTP/1.1 200 Connected\r\n\r\n".to_vec(), reply("200 OK", b"hello")] {
+            let head: Vec<String> =
+                lines.by_ref().map_while(Result::ok).take_while(|it| !it.is_empty()).collect();
+            heads.push(head.into_iter().next().unwrap_or_default());
+            stream.write_all(&answer).unwrap();
+        }
+        heads
+    });
+    let mut config = config("files.example", "", "hello");
+    let variable = |name: &str| (name == "http_proxy").then(|| format!("http://me:topsecret@{address}"));
+    fetch_all(&mut config, &CancellationToken::new(), variable).unwrap();
+    assert_eq!(bodies(&config)[0], "hello");
+    assert_eq!(heads.join().unwrap(), ["CONNECT files.example:80 HTTP/1.1", "GET /x?sig=topsecret HTTP/1.1"]);
+}
+
+#[test]
 fn somebody_who_asks_to_stop_is_heard() {
     let (address, count) = serve(vec![reply("503 Busy", b"")]);
     let stop = CancellationToken::new();

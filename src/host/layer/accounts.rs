@@ -3,16 +3,19 @@
 use std::collections::HashMap;
 
 use anyhow::Result;
-use camino::Utf8Path;
+use camino::{Utf8Path, Utf8PathBuf};
 use cap_std_ext::cap_std::fs::Dir;
 
-use super::target::Target;
+use super::target::{Target, resolve};
 use crate::model::config::Id;
 
 /// Files of users, in the order in which they count: the host's own, then the image's.
 const PASSWD: [&str; 2] = ["/etc/passwd", "/usr/lib/passwd"];
 /// Files of groups.
 const GROUP: [&str; 2] = ["/etc/group", "/usr/lib/group"];
+
+/// Where homes are. Daemons have theirs elsewhere.
+const HOMES: [&str; 4] = ["/root", "/home", "/var/home", "/var/roothome"];
 
 /// A user.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +52,23 @@ impl Accounts {
 
     pub(super) fn user(&self, name: &str) -> Option<&User> {
         self.users.get(name)
+    }
+
+    /// Homes that belong to people, with their owners: what is made below one belongs to its owner.
+    pub(super) fn homes(&self, target: &dyn Target) -> Result<Vec<(Utf8PathBuf, u32, u32)>> {
+        let mut homes = Vec::new();
+        for user in self.users.values() {
+            let home = Utf8Path::new(&user.home);
+            if HOMES.iter().any(|folder| home.starts_with(folder))
+                && !HOMES[1..].contains(&home.as_str())
+                && let Ok(inside) = resolve(target, &home.join("inside"))?
+                && let Some(home) = inside.parent()
+            {
+                homes.push((home.to_owned(), user.uid, user.gid));
+            }
+        }
+        homes.sort();
+        Ok(homes)
     }
 
     /// The number of a user, or what is missing.

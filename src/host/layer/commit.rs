@@ -27,13 +27,12 @@ pub(super) struct Writer<'a> {
     tree: &'a CommitTree,
     labels: &'a Labels,
     held: &'a dyn Held,
-    /// Objects that were written for the same entries before.
-    previous: Option<&'a Manifest>,
+    objects: Objects<'a>,
     root: MutableTree,
     folder_metadata: HashMap<(u32, u32, u32, Option<String>), String>,
     folders: HashMap<String, MutableTree>,
     parents: BTreeMap<Utf8PathBuf, Parent>,
-    /// Objects that were new.
+    /// Objects that were not known before.
     pub(super) written: usize,
 }
 
@@ -43,7 +42,7 @@ impl<'a> Writer<'a> {
         tree: &'a CommitTree,
         labels: &'a Labels,
         held: &'a dyn Held,
-        previous: Option<&'a Manifest>,
+        objects: Objects<'a>,
         image_commit: &str,
     ) -> Result<Self> {
         Ok(Self {
@@ -51,7 +50,7 @@ impl<'a> Writer<'a> {
             tree,
             labels,
             held,
-            previous,
+            objects,
             root: MutableTree::from_commit(repo, image_commit)?,
             folder_metadata: HashMap::new(),
             folders: HashMap::new(),
@@ -65,6 +64,7 @@ impl<'a> Writer<'a> {
     pub(super) fn write(&mut self, made: &mut Composed, image_commit: &str) -> Result<String> {
         self.parents =
             made.manifest.parents.iter().map(|parent| (parent.path.clone(), parent.clone())).collect();
+        self.remove_stale()?;
         // Folders of the config before what is in them: an entry's path sorts before those below it.
         for index in 0..made.manifest.entries.len() {
             let path = made.manifest.entries[index].path.clone();
@@ -90,10 +90,8 @@ impl<'a> Writer<'a> {
         if Scope::of(path) == Some(Scope::Var) {
             let Node::File { digest, .. } = node else { return Ok(None) };
             let place = format!("{CONTENT_FOLDER}/{}", digest.hex());
-            let object = match self.known_object(
-                |known| matches!(known, Node::File { digest: other, .. } if other == digest),
-                Scope::Var,
-            )? {
+            let known = self.objects.carried.get(digest).filter(|object| self.has_file(object));
+            let object = match known.map(|object| (*object).to_owned()) {
                 Some(object) => object,
                 None => {
                     let content = self.content(digest, made)?;
@@ -106,7 +104,7 @@ impl<'a> Writer<'a> {
         let place = self.tree.place(path);
         match node {
             Node::File { digest, mode, uid, gid, label, .. } => {
-                let known = self.previous.and_then(|previous| previous.entry(path));
+                let known = self.objects.previous.and_then(|previous| previous.entry(path));
                 let known =
                     known.filter(|known| known.node.is_same(node)).and_then(|known| object_of(&known.node));
                 let object = match known.filter(|object| self.has_file(object)) {
@@ -146,12 +144,16 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// An object that an earlier manifest names for the same content outside of the deployment.
-    fn known_object(&self, is_it: impl Fn(&Node) -> bool, scope: Scope) -> Result<Option<String>> {
-        let Some(previous) = self.previous else { return Ok(None) };
-        let mut entries = previous.entries.iter().filter(|entry| Scope::of(&entry.path) == Some(scope));
-        let known = entries.find(|entry| is_it(&entry.node)).and_then(|entry| object_of(&entry.node));
-        Ok(known.filter(|object| self.has_file(object)))
+    /// What an image that was made from a host's own commit brings along of ours.
+    fn remove_stale(&mut self) -> Result<()> {
+        let Some((folder, _)) = MANIFEST_PATH.rsplit_once('/') else { return Ok(()) };
+        let folder = self.folder(folder)?;
+        for path in [MANIFEST_PATH, CONTENT_FOLDER, DEFAULT_FOLDER] {
+            if let Some(name) = Utf8Path::new(path).file_name() {
+                folder.remove(name, true)?;
+            }
+        }
+        Ok(())
     }
 
     fn has_file(&self, object: &str) -> bool {
@@ -161,16 +163,7 @@ impl<'a> Writer<'a> {
     fn content(&self, digest: &Digest, made: &Composed) -> Result<Vec<u8>> {
         match made.contents.get(digest) {
             Some(blob) => Ok(blob.bytes().to_vec()),
-            None => {
-                let object = self.previous.and_then(|previous| {
-                    let mut nodes = previous.entries.iter().map(|entry| &entry.node);
-                    nodes.find_map(|node| match node {
-                        Node::File { digest: other, object, .. } if other == digest => object.clone(),
-                        _ => None,
-                    })
-                });
-                self.held.read(digest, object.as_deref())
-            }
+            None => self.held.read(digest, self.objects.any.get(digest).copied()),
         }
     }
 
@@ -275,6 +268,32 @@ impl<'a> Writer<'a> {
             gio::Cancellable::NONE,
         )?;
         Ok(commit.into())
+    }
+}
+
+/// Objects that an earlier manifest names.
+#[derive(Default)]
+pub(super) struct Objects<'a> {
+    previous: Option<&'a Manifest>,
+    /// By content, whatever their owner, mode and label.
+    any: HashMap<&'a Digest, &'a str>,
+    /// By content, as they are carried for `/var`. Only of the same image: another may label them
+    /// otherwise.
+    carried: HashMap<&'a Digest, &'a str>,
+}
+
+impl<'a> Objects<'a> {
+    pub(super) fn of(previous: Option<&'a Manifest>, same_image: bool) -> Self {
+        let mut objects = Self { previous, ..Self::default() };
+        for entry in previous.iter().flat_map(|previous| &previous.entries) {
+            if let Node::File { digest, object: Some(object), .. } = &entry.node {
+                objects.any.insert(digest, object);
+                if same_image && Scope::of(&entry.path) == Some(Scope::Var) {
+                    objects.carried.insert(digest, object);
+                }
+            }
+        }
+        objects
     }
 }
 

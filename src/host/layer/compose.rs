@@ -1,7 +1,7 @@
 //! From wishes and a target to the manifest, and the contents that it names.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use anyhow::Result;
 use camino::{Utf8Path, Utf8PathBuf};
@@ -13,7 +13,9 @@ use super::units::{self, UnitNode};
 use super::wish::{Content, What, Wish, Wishes};
 use crate::model::config::{Blob, Remark};
 use crate::model::digest::Digest;
-use crate::model::manifest::{Entry, MANIFEST_VERSION, Manifest, Node, Parent, Part, Scope, Source};
+use crate::model::manifest::{
+    Enablement, Entry, MANIFEST_VERSION, Manifest, Node, Parent, Part, Scope, Source,
+};
 
 /// The preset file that keeps enablement where PID 1 applies presets at a first boot.
 const PRESET: &str = "/etc/systemd/system-preset/20-mcd.preset";
@@ -31,9 +33,11 @@ pub(super) struct Composer<'a> {
     pub(super) target: &'a dyn Target,
     pub(super) labels: &'a Labels,
     pub(super) held: &'a dyn Held,
-    /// Whether the target's files are the image's own, and come back when a path is given up. On a
-    /// plain root they are a person's.
-    pub(super) has_defaults: bool,
+    /// Homes with their owners.
+    pub(super) homes: Vec<(Utf8PathBuf, u32, u32)>,
+    /// Whether the target is an image: its files come back when a path is given up, and what is in
+    /// `/var` is not known. On a plain root they are a person's.
+    pub(super) is_commit: bool,
     /// Made on the same image: labels, and links that come of the same units, can be taken over.
     pub(super) same_image: Option<&'a Manifest>,
 }
@@ -75,7 +79,7 @@ impl Composer<'_> {
             let node = self.node(path, one, &mut made)?;
             entries.insert(path.clone(), self.entry(path, one, node)?);
         }
-        self.add_enablement(&placed, &mut entries, &mut made)?;
+        self.add_enablement(&placed, &mut entries, &wishes.unit_fields, &mut made)?;
         if !made.problems.is_empty() {
             return Ok(made);
         }
@@ -105,7 +109,7 @@ impl Composer<'_> {
             return Ok(());
         }
         let found = self.target.look(&path)?;
-        if let Some(message) = conflict(&wish, found.as_ref()) {
+        if let Some(message) = self.conflict(&wish, &path, found.as_ref())? {
             refuse(format!("{path}: {message}"));
             return Ok(());
         }
@@ -129,6 +133,46 @@ impl Composer<'_> {
                 made.problems.push(Remark { field: one.wish.field.clone(), message });
             }
         }
+    }
+
+    /// What the target has that the wish cannot replace.
+    fn conflict(&self, wish: &Wish, path: &Utf8Path, found: Option<&Found>) -> Result<Option<&'static str>> {
+        if matches!(wish.what, What::File { contents: None, .. })
+            && self.is_commit
+            && Scope::of(path) == Some(Scope::Var)
+        {
+            return Ok(Some(
+                "nothing can be appended below /var, which is not part of the image; give the whole contents",
+            ));
+        }
+        let Some(found) = found else { return Ok(None) };
+        Ok(match (&wish.what, &found.kind) {
+            (What::Absent, _) | (What::Directory { .. }, Kind::Directory) => None,
+            (What::Directory { .. }, _) => Some("the target has something there that is no directory"),
+            (_, Kind::Directory) => Some("the target has a directory there"),
+            (_, Kind::Special) => Some("the target has a device, pipe or socket there"),
+            (What::File { contents: None, .. }, Kind::Symlink(_)) => {
+                Some("the target has a link there, and nothing can be appended to that")
+            }
+            _ if !wish.overwrite && !self.is_there(wish, path, found)? => Some(
+                "overwrite is false, and the target has something else there; say overwrite: true to replace it",
+            ),
+            _ => None,
+        })
+    }
+
+    /// Whether the target has just that.
+    fn is_there(&self, wish: &Wish, path: &Utf8Path, found: &Found) -> Result<bool> {
+        if (wish.uid, wish.gid) != (found.uid, found.gid) {
+            return Ok(false);
+        }
+        Ok(match (&wish.what, &found.kind) {
+            (What::File { contents: Some(content), append: None, mode }, Kind::File(_)) => {
+                *mode == found.mode && *self.bytes(content)? == *self.target.read(path)?
+            }
+            (What::Symlink(target), Kind::Symlink(there)) => target == there,
+            _ => false,
+        })
     }
 
     fn node(&self, path: &Utf8Path, one: &Placed, made: &mut Composed) -> Result<Node> {
@@ -203,7 +247,7 @@ impl Composer<'_> {
 
     /// What the image has at a path, with the label that it will have there.
     fn default(&self, path: &Utf8Path, found: Option<&Found>) -> Result<Option<Node>> {
-        let Some(found) = found.filter(|_| self.has_defaults && Scope::of(path) != Some(Scope::Var)) else {
+        let Some(found) = found.filter(|_| self.is_commit && Scope::of(path) != Some(Scope::Var)) else {
             return Ok(None);
         };
         let (mode, uid, gid) = (found.mode, found.uid, found.gid);
@@ -248,6 +292,7 @@ impl Composer<'_> {
         &self,
         placed: &BTreeMap<Utf8PathBuf, Placed>,
         entries: &mut BTreeMap<Utf8PathBuf, Entry>,
+        fields: &BTreeMap<String, String>,
         made: &mut Composed,
     ) -> Result<()> {
         if made.manifest.enablement.is_empty() {
@@ -260,7 +305,7 @@ impl Composer<'_> {
             let links = before.entries.iter().filter(|entry| matches!(entry.part, Part::Enablement(_)));
             entries.extend(links.map(|entry| (entry.path.clone(), entry.clone())));
         } else {
-            self.work_links_out(placed, entries, made)?;
+            self.work_links_out(placed, entries, fields, made)?;
         }
         self.add_preset(entries, made)
     }
@@ -269,6 +314,7 @@ impl Composer<'_> {
         &self,
         placed: &BTreeMap<Utf8PathBuf, Placed>,
         entries: &mut BTreeMap<Utf8PathBuf, Entry>,
+        fields: &BTreeMap<String, String>,
         made: &mut Composed,
     ) -> Result<()> {
         let mut wanted = units::Wanted::default();
@@ -286,12 +332,15 @@ impl Composer<'_> {
         let links = units::links(self.target, &wanted)?;
         drop(wanted);
         made.warnings.extend(links.warnings);
-        for unit in links.missing {
-            made.problems.push(Remark {
-                field: format!("systemd.units[{unit}].enabled"),
-                message: "there is no such unit in the config or the image; give its contents, or leave enabled out"
-                    .to_owned(),
-            });
+        for (unit, message) in links.refused {
+            match fields.get(&unit) {
+                Some(field) => made.problems.push(Remark {
+                    field: format!("{field}.enabled"),
+                    message: format!("{unit}: {message}"),
+                }),
+                // It was accepted on another image: that must not keep the host from this one.
+                None => made.warnings.push(format!("unit {unit} is not enabled any more: {message}")),
+            }
         }
         for link in links.links {
             let node = match link.target {
@@ -338,13 +387,11 @@ impl Composer<'_> {
 
     fn add_preset(&self, entries: &mut BTreeMap<Utf8PathBuf, Entry>, made: &mut Composed) -> Result<()> {
         let path = Utf8Path::new(PRESET);
-        let said = made.manifest.enablement.iter();
-        let lines: Vec<String> =
-            said.filter_map(|(unit, one)| Some(preset_line(unit, one.enabled?))).collect();
+        let lines = preset_lines(&made.manifest.enablement, entries.values());
         if lines.is_empty() || entries.contains_key(path) {
             return Ok(());
         }
-        let (digest, size) = keep(Blob::from(lines.concat().into_bytes()), made);
+        let (digest, size) = keep(Blob::from(lines.into_bytes()), made);
         let label = self.label(path, 0o644 | S_IFREG)?;
         let node = Node::File { digest, size, mode: 0o644, uid: 0, gid: 0, label, object: None };
         let found = self.target.look(path)?;
@@ -366,16 +413,16 @@ impl Composer<'_> {
     /// must be made.
     fn parents(&self, entries: &BTreeMap<Utf8PathBuf, Entry>) -> Result<Vec<Parent>> {
         let mut parents: HashMap<Utf8PathBuf, Parent> = HashMap::new();
-        for (path, entry) in entries {
+        for path in entries.keys() {
             for above in path.ancestors().skip(1) {
                 let is_top = matches!(above.as_str(), "/" | "/etc" | "/usr" | "/var");
                 if is_top || entries.contains_key(above) {
                     continue;
                 }
-                if parents.contains_key(above) && !matches!(entry.part, Part::Keys(_)) {
+                if parents.contains_key(above) {
                     break;
                 }
-                parents.insert(above.to_owned(), self.parent(above, entry)?);
+                parents.insert(above.to_owned(), self.parent(above)?);
             }
         }
         let mut parents: Vec<Parent> = parents.into_values().collect();
@@ -383,23 +430,22 @@ impl Composer<'_> {
         Ok(parents)
     }
 
-    fn parent(&self, path: &Utf8Path, entry: &Entry) -> Result<Parent> {
+    fn parent(&self, path: &Utf8Path) -> Result<Parent> {
         let found = self.target.look(path)?.filter(|found| found.kind == Kind::Directory);
-        let (mode, uid, gid) = match (&found, home_of(entry)) {
+        let home = self.homes.iter().find(|(home, ..)| path.starts_with(home));
+        let (mode, uid, gid) = match (&found, home) {
             (Some(found), _) => (found.mode, found.uid, found.gid),
-            // sshd reads no keys below a directory that others may write or somebody else owns.
-            (None, Some((home, uid, gid))) if path.starts_with(&home) => (0o700, uid, gid),
-            (None, _) => (PARENT_MODE, 0, 0),
+            (None, Some((home, uid, gid))) => (mode_in_home(path, home), *uid, *gid),
+            (None, None) => (PARENT_MODE, 0, 0),
         };
         Ok(Parent { path: path.to_owned(), mode, uid, gid, label: self.labels.of(path, mode | S_IFDIR)? })
     }
 }
 
-/// The home of the user whose keys an entry holds, and its owner.
-fn home_of(entry: &Entry) -> Option<(Utf8PathBuf, u32, u32)> {
-    let (Part::Keys(_), Node::File { uid, gid, .. }) = (&entry.part, &entry.node) else { return None };
-    let ssh = entry.path.ancestors().find(|path| path.file_name() == Some(".ssh"))?;
-    Some((ssh.parent()?.to_owned(), *uid, *gid))
+/// A home is its owner's alone, and sshd reads no keys below a directory that others may write.
+fn mode_in_home(path: &Utf8Path, home: &Utf8Path) -> u32 {
+    let is_ssh = path.strip_prefix(home).is_ok_and(|below| below.starts_with(".ssh"));
+    if path == home || is_ssh { 0o700 } else { PARENT_MODE }
 }
 
 fn keep(blob: Blob, made: &mut Composed) -> (Digest, u64) {
@@ -410,25 +456,6 @@ fn keep(blob: Blob, made: &mut Composed) -> (Digest, u64) {
 
 fn is_mask(found: Option<&Found>) -> bool {
     matches!(found.map(|found| &found.kind), Some(Kind::Symlink(target)) if target == "/dev/null")
-}
-
-/// What the image has that the wish cannot replace.
-fn conflict(wish: &Wish, found: Option<&Found>) -> Option<&'static str> {
-    let found = found?;
-    match (&wish.what, &found.kind) {
-        (What::Absent, _) => None,
-        (What::Directory { .. }, Kind::Directory) => None,
-        (What::Directory { .. }, _) => Some("the target has something there that is no directory"),
-        (_, Kind::Directory) => Some("the target has a directory there"),
-        (_, Kind::Special) => Some("the target has a device, pipe or socket there"),
-        (What::File { contents: None, .. }, Kind::Symlink(_)) => {
-            Some("the target has a link there, and nothing can be appended to that")
-        }
-        _ if !wish.overwrite => {
-            Some("overwrite is false, and the target has something there; say overwrite: true to replace it")
-        }
-        _ => None,
-    }
 }
 
 /// What the links of units depend on.
@@ -448,12 +475,46 @@ fn fingerprint(entries: &BTreeMap<Utf8PathBuf, Entry>, made: &Composed) -> Diges
     Digest::of(text.as_bytes())
 }
 
-/// A line of a preset file; an instance is named after its template.
-fn preset_line(unit: &str, enabled: bool) -> String {
-    let verb = if enabled { "enable" } else { "disable" };
-    let instance = unit.split_once('@').and_then(|(base, rest)| {
-        let (instance, kind) = rest.rsplit_once('.')?;
-        (!instance.is_empty()).then(|| format!("{verb} {base}@.{kind} {instance}\n"))
-    });
-    instance.unwrap_or_else(|| format!("{verb} {unit}\n"))
+/// The lines of a preset file. Instances that are enabled stand on one line with their template, since
+/// only the first line that matches counts; one that is disabled stands by its own name.
+fn preset_lines<'e>(said: &BTreeMap<String, Enablement>, entries: impl Iterator<Item = &'e Entry>) -> String {
+    let mut instances: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut lines = String::new();
+    for (unit, one) in said {
+        match (one.enabled, instance_of(unit)) {
+            (Some(true), Some((template, instance))) => {
+                instances.entry(template).or_default().insert(instance);
+            }
+            (Some(true), None) => lines.push_str(&format!("enable {unit}\n")),
+            (Some(false), _) => lines.push_str(&format!("disable {unit}\n")),
+            (None, _) => {}
+        }
+    }
+    // The default instance of a template that is enabled itself.
+    for entry in entries {
+        if let (Part::Enablement(unit), Some(name)) = (&entry.part, entry.path.file_name())
+            && let Some((template, instance)) = instance_of(name)
+            && *unit == template
+            && let Some(others) = instances.get_mut(&template)
+        {
+            others.insert(instance);
+        }
+    }
+    for (template, instances) in instances {
+        let names: Vec<String> = instances.into_iter().collect();
+        let line = format!("enable {template} {}\n", names.join(" "));
+        let alone = format!("enable {template}\n");
+        match lines.find(&alone) {
+            Some(at) => lines.replace_range(at..at + alone.len(), &line),
+            None => lines.push_str(&line),
+        }
+    }
+    lines
+}
+
+/// The template and the instance in the name of an instance.
+pub(super) fn instance_of(unit: &str) -> Option<(String, String)> {
+    let (base, rest) = unit.split_once('@')?;
+    let (instance, kind) = rest.rsplit_once('.')?;
+    (!instance.is_empty()).then(|| (format!("{base}@.{kind}"), instance.to_owned()))
 }

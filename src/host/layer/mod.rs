@@ -26,13 +26,13 @@ use fn_error_context::context;
 use ostree::{ObjectType, gio};
 
 use self::accounts::Accounts;
-use self::commit::Writer;
+use self::commit::{Objects, Writer};
 use self::compose::{Composed, Composer, Held};
 use self::labels::Labels;
 use self::target::{CommitTree, FolderTree, Target, read_object};
 use self::wish::Wishes;
 use crate::error::Fault;
-use crate::model::applied::CONTENT_STORE;
+use crate::model::applied::{CONTENT_STORE, Original};
 use crate::model::config::{Blob, Config, Invalid};
 use crate::model::digest::Digest;
 use crate::model::manifest::{MANIFEST_PATH, Manifest, Source};
@@ -61,7 +61,7 @@ pub struct Layered {
     pub commit: String,
     /// What it holds.
     pub manifest: Manifest,
-    /// File objects that were new.
+    /// File objects that were not taken over from `previous`.
     pub written: usize,
     /// What is odd and stops nothing.
     pub warnings: Vec<String>,
@@ -84,14 +84,16 @@ pub fn layer(repo: &ostree::Repo, request: &LayerRequest<'_>) -> Result<Layered>
         target: &target,
         labels: &labels,
         held: &held,
-        has_defaults: true,
+        homes: accounts.homes(&target)?,
+        is_commit: true,
         same_image: request.previous.filter(|_| same_image),
     };
     let wishes = wishes(&target, &accounts, request.config, &request.source, request.previous)?;
     let mut made = composer.compose(wishes)?;
     describe(&mut made, request.config, &request.source, request.previous);
     refuse(&mut made)?;
-    let mut writer = Writer::new(repo, &target, &labels, &held, request.previous, request.image_commit)?;
+    let objects = Objects::of(request.previous, same_image);
+    let mut writer = Writer::new(repo, &target, &labels, &held, objects, request.image_commit)?;
     let transaction = repo.auto_transaction(gio::Cancellable::NONE)?;
     let commit = writer.write(&mut made, request.image_commit)?;
     transaction.commit(gio::Cancellable::NONE)?;
@@ -99,7 +101,19 @@ pub fn layer(repo: &ostree::Repo, request: &LayerRequest<'_>) -> Result<Layered>
     Ok(Layered { commit, manifest: made.manifest, written, warnings: made.warnings })
 }
 
-/// Works the manifest of a root without OSTree out. Gives the contents that are new, by digest.
+/// What is managed on a root without OSTree.
+#[derive(Debug, Clone, Copy)]
+pub struct OnRoot<'a> {
+    /// What of it is ours.
+    pub manifest: &'a Manifest,
+    /// What a person had there before.
+    pub originals: &'a [Original],
+    /// Whether entries of other sources, or all without a request, stay.
+    pub carries: bool,
+}
+
+/// Works the manifest of a root without OSTree out. Gives the contents that are new, by digest, and what
+/// is odd.
 ///
 /// # Errors
 ///
@@ -109,18 +123,20 @@ pub fn compose_for_root(
     root: &Dir,
     config: Option<&Config>,
     source: &Source,
-    previous: Option<&Manifest>,
+    before: OnRoot<'_>,
 ) -> Result<(Manifest, BTreeMap<Digest, Blob>, Vec<String>)> {
-    let target = FolderTree(root.try_clone()?);
+    let target = FolderTree::without(root.try_clone()?, before.manifest, before.originals);
     let labels = Labels::of_root(root)?;
     let accounts = Accounts::read(&target, None)?;
     let composer = Composer {
         target: &target,
         labels: &labels,
         held: &InStore(root),
-        has_defaults: false,
+        homes: accounts.homes(&target)?,
+        is_commit: false,
         same_image: None,
     };
+    let previous = before.carries.then_some(before.manifest);
     let wishes = wishes(&target, &accounts, config, source, previous)?;
     let mut made = composer.compose(wishes)?;
     describe(&mut made, config, source, previous);
@@ -153,12 +169,13 @@ fn wishes(
     previous: Option<&Manifest>,
 ) -> Result<Wishes> {
     let mut wishes = Wishes::default();
-    let is_asked = config.is_some_and(|config| config.managed.is_some());
-    if let Some(config) = config {
-        wishes.add_config(config, source, accounts, &keys::place(target, accounts)?);
+    let managed = config.and_then(|config| config.managed.as_ref());
+    let keys = keys::place(target, accounts, managed)?;
+    if let Some(managed) = managed {
+        wishes.add_config(managed, source, accounts, &keys);
     }
     if let Some(previous) = previous {
-        wishes.carry(previous, is_asked.then_some(source));
+        wishes.carry(previous, managed.map(|_| source), &keys);
     }
     Ok(wishes)
 }

@@ -10,10 +10,17 @@ use crate::model::manifest::Scope;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Refused(pub(super) String);
 
+/// Folders that are somewhere else on a running system.
+const ELSEWHERE: [(&str, &str); 3] = [
+    ("/usr/etc", "the image's defaults are not to be edited; name the path below /etc"),
+    ("/var/run", "it leads to /run, which is empty after each boot"),
+    ("/var/lock", "it leads to /run, which is empty after each boot"),
+];
 /// Folders that are ours.
 const OURS: [&str; 3] = ["/usr/lib/mcd", "/var/lib/mcd", "/etc/mcd/originals"];
 /// Files that are ours.
-const RECORDS: [&str; 2] = ["/etc/mcd/applied.json", "/etc/mcd/converging.json"];
+const RECORDS: [&str; 3] =
+    ["/etc/mcd/applied.json", "/etc/mcd/converging.json", "/etc/systemd/system-preset/20-mcd.preset"];
 /// Files that many write to: a user is asked for in `passwd`, not by replacing them.
 const ACCOUNTS: [&str; 6] =
     ["/etc/passwd", "/etc/shadow", "/etc/group", "/etc/gshadow", "/etc/subuid", "/etc/subgid"];
@@ -38,6 +45,9 @@ pub(super) fn place_of(target: &dyn Target, asked: &Utf8Path) -> Result<Result<U
     }
     if path.components().count() < 3 {
         return refuse("the folder itself is the image's");
+    }
+    if let Some((_, why)) = ELSEWHERE.iter().find(|(folder, _)| path.starts_with(folder)) {
+        return refuse(why);
     }
     if OURS.iter().any(|folder| path.starts_with(folder)) || RECORDS.iter().any(|file| path == *file) {
         return refuse("mcd keeps its own records there");

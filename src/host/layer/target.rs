@@ -2,7 +2,7 @@
 //!
 //! Paths are those of the running system: `/etc/x`, wherever the commit keeps it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::rc::Rc;
 
@@ -11,6 +11,9 @@ use camino::{Utf8Path, Utf8PathBuf};
 use cap_std_ext::cap_std::fs::{Dir, MetadataExt as _};
 use ostree::gio::{self, prelude::*};
 use ostree::{ObjectType, glib};
+
+use crate::model::applied::{ETC_ORIGINALS, Original, VAR_ORIGINALS};
+use crate::model::manifest::{Manifest, Node};
 
 /// The permission bits of a mode.
 const PERMISSIONS: u32 = 0o7777;
@@ -284,20 +287,28 @@ pub(super) fn read_object(repo: &ostree::Repo, object: &str) -> Result<Vec<u8>> 
     }
 }
 
-/// A root file system without OSTree.
+/// A root file system without OSTree, as it would be without us.
 #[derive(Debug)]
-pub(super) struct FolderTree(pub(super) Dir);
+pub(super) struct FolderTree {
+    root: Dir,
+    /// Paths that are managed, and what a person had there.
+    managed: BTreeMap<Utf8PathBuf, Option<Original>>,
+}
 
 impl FolderTree {
+    pub(super) fn without(root: Dir, managed: &Manifest, originals: &[Original]) -> Self {
+        let original = |path: &Utf8Path| originals.iter().find(|one| one.path == path).cloned();
+        let paths = managed.entries.iter().map(|entry| &entry.path);
+        Self { root, managed: paths.map(|path| (path.clone(), original(path))).collect() }
+    }
+
     fn relative(path: &Utf8Path) -> &Utf8Path {
         path.strip_prefix("/").unwrap_or(path)
     }
-}
 
-impl Target for FolderTree {
-    fn look(&self, path: &Utf8Path) -> Result<Option<Found>> {
+    fn on_disk(&self, path: &Utf8Path) -> Result<Option<Found>> {
         let relative = Self::relative(path);
-        let metadata = match self.0.symlink_metadata(relative) {
+        let metadata = match self.root.symlink_metadata(relative) {
             Ok(metadata) => metadata,
             Err(error) if is_missing(&error) => return Ok(None),
             Err(error) => return Err(error).with_context(|| format!("Looking at {path}")),
@@ -307,7 +318,7 @@ impl Target for FolderTree {
         } else if metadata.is_dir() {
             Kind::Directory
         } else if metadata.is_symlink() {
-            let target = self.0.read_link_contents(relative)?;
+            let target = self.root.read_link_contents(relative)?;
             Kind::Symlink(target.to_string_lossy().into_owned())
         } else {
             Kind::Special
@@ -315,24 +326,57 @@ impl Target for FolderTree {
         let mode = metadata.mode() & PERMISSIONS;
         Ok(Some(Found { kind, mode, uid: metadata.uid(), gid: metadata.gid(), label: None }))
     }
+}
+
+impl Target for FolderTree {
+    fn look(&self, path: &Utf8Path) -> Result<Option<Found>> {
+        // A directory of ours stays one: there may be others' files in it.
+        let on_disk = self.on_disk(path)?;
+        match (self.managed.get(path), on_disk) {
+            (Some(original), on_disk) if on_disk.as_ref().is_none_or(|one| one.kind != Kind::Directory) => {
+                Ok(original.as_ref().and_then(|original| found_of(&original.node)))
+            }
+            (_, on_disk) => Ok(on_disk),
+        }
+    }
 
     fn read(&self, path: &Utf8Path) -> Result<Vec<u8>> {
-        self.0.read(Self::relative(path)).with_context(|| format!("Reading {path}"))
+        let Some(Some(original)) = self.managed.get(path) else {
+            return self.root.read(Self::relative(path)).with_context(|| format!("Reading {path}"));
+        };
+        let Node::File { digest, .. } = &original.node else { return Ok(Vec::new()) };
+        let copies = [ETC_ORIGINALS, VAR_ORIGINALS].map(|folder| format!("{folder}/{}", digest.hex()));
+        let found = copies.iter().find_map(|copy| self.root.read(copy).ok());
+        found.with_context(|| format!("The copy of what was at {path} before is gone"))
     }
 
     fn names(&self, folder: &Utf8Path) -> Result<Vec<String>> {
-        let entries = match self.0.read_dir(Self::relative(folder)) {
-            Ok(entries) => entries,
-            Err(error) if is_missing(&error) => return Ok(Vec::new()),
+        let mut names = BTreeSet::new();
+        match self.root.read_dir(Self::relative(folder)) {
+            Ok(entries) => {
+                for entry in entries {
+                    // A name that is no text cannot be one of a config's.
+                    names.extend(entry?.file_name().into_string());
+                }
+            }
+            Err(error) if is_missing(&error) => {}
             Err(error) => return Err(error).with_context(|| format!("Reading {folder}")),
-        };
-        let mut names = Vec::new();
-        for entry in entries {
-            // A name that is no text cannot be one of a config's.
-            names.extend(entry?.file_name().into_string());
         }
-        names.sort();
-        Ok(names)
+        for (path, original) in &self.managed {
+            if path.parent() == Some(folder)
+                && original.is_some()
+                && let Some(name) = path.file_name()
+            {
+                names.insert(name.to_owned());
+            }
+        }
+        let mut there = Vec::new();
+        for name in names {
+            if self.look(&folder.join(&name))?.is_some() {
+                there.push(name);
+            }
+        }
+        Ok(there)
     }
 
     fn copy(&self, folder: &Utf8Path, to: &Dir, name: &str) -> Result<()> {
@@ -353,6 +397,16 @@ impl Target for FolderTree {
         }
         Ok(())
     }
+}
+
+fn found_of(node: &Node) -> Option<Found> {
+    let (kind, mode, uid, gid) = match node {
+        Node::File { mode, uid, gid, .. } => (Kind::File(None), *mode, *uid, *gid),
+        Node::Directory { mode, uid, gid, .. } => (Kind::Directory, *mode, *uid, *gid),
+        Node::Symlink { target, uid, gid, .. } => (Kind::Symlink(target.clone()), 0o777, *uid, *gid),
+        Node::Absent => return None,
+    };
+    Some(Found { kind, mode, uid, gid, label: None })
 }
 
 fn is_missing(error: &std::io::Error) -> bool {

@@ -326,7 +326,7 @@ fn root_units_get_the_links_that_systemctl_makes() {
     let preset = scene.cat(&layered.commit, "/usr/etc/systemd/system-preset/20-mcd.preset");
     assert_eq!(
         preset,
-        "disable b.service\nenable loud.service\nenable mine.service\nenable t@.service\nenable t@.service two\n"
+        "disable b.service\nenable loud.service\nenable mine.service\nenable t@.service one two\n"
     );
 }
 
@@ -367,7 +367,9 @@ fn root_dropins_masks_and_odd_units() {
     let problems = scene.problems(&units([("ghost.service", enabled(true))]));
     assert_eq!(problems.len(), 1);
     assert!(
-        problems[0].starts_with("systemd.units[ghost.service].enabled: there is no such unit"),
+        problems[0].starts_with(
+            "x.yaml: spec.config.systemd.units[0].enabled: ghost.service: there is no such unit"
+        ),
         "{problems:?}"
     );
 }
@@ -517,8 +519,7 @@ fn root_a_plain_root_is_worked_out_without_a_repo() {
     let root = open(scratch.path());
     let mut wanted = files([("/etc/x", file("x")), ("/home/core/y", file("y"))]);
     wanted.managed.as_mut().unwrap().units = [("a.service".to_owned(), enabled(true))].into();
-    let (manifest, contents, _) =
-        compose_for_root(&root, Some(&wanted), &Source::MachineConfig, None).unwrap();
+    let (manifest, contents, _) = on_root(&root, &wanted, &Manifest::default());
     let paths: Vec<&str> = manifest.entries.iter().map(|entry| entry.path.as_str()).collect();
     assert_eq!(
         paths,
@@ -530,6 +531,157 @@ fn root_a_plain_root_is_worked_out_without_a_repo() {
         ]
     );
     assert!(contents.contains_key(&Digest::of(b"y")));
+}
+
+fn on_root(
+    root: &Dir,
+    wanted: &Config,
+    before: &Manifest,
+) -> (Manifest, BTreeMap<Digest, Blob>, Vec<String>) {
+    let before = OnRoot { manifest: before, originals: &[], carries: true };
+    compose_for_root(root, Some(wanted), &Source::MachineConfig, before).unwrap()
+}
+
+#[test]
+fn root_what_is_managed_on_a_plain_root_is_not_what_it_is_compared_with() {
+    let scratch = tempfile::tempdir().unwrap();
+    let at = |path: &str| scratch.path().join(path);
+    std::fs::create_dir_all(at("etc/systemd/system/multi-user.target.wants")).unwrap();
+    std::fs::create_dir_all(at("usr/lib/systemd/system")).unwrap();
+    std::fs::write(at("usr/lib/systemd/system/b.service"), unit("multi-user.target")).unwrap();
+    let link = at("etc/systemd/system/multi-user.target.wants/b.service");
+    std::os::unix::fs::symlink("/usr/lib/systemd/system/b.service", &link).unwrap();
+    let root = open(scratch.path());
+    let mut once = file("once");
+    once.overwrite = Some(false);
+    let appended = Request {
+        kind: RequestKind::File {
+            contents: None,
+            append: vec![Contents::Inline(Blob::from(b"more\n".to_vec()))],
+            mode: None,
+        },
+        ..file("")
+    };
+    let mut wanted = files([("/etc/motd", appended), ("/etc/once", once)]);
+    wanted.managed.as_mut().unwrap().units = [("b.service".to_owned(), enabled(false))].into();
+    let (first, ..) = on_root(&root, &wanted, &Manifest::default());
+    // As it would be laid down.
+    std::fs::write(at("etc/motd"), "more\n").unwrap();
+    std::fs::write(at("etc/once"), "once").unwrap();
+    std::fs::remove_file(&link).unwrap();
+    let originals = [crate::model::applied::Original {
+        path: "/etc/systemd/system/multi-user.target.wants/b.service".into(),
+        node: Node::Symlink {
+            target: "/usr/lib/systemd/system/b.service".to_owned(),
+            uid: 0,
+            gid: 0,
+            label: None,
+        },
+        drift: false,
+        when: 0,
+        extra: Default::default(),
+    }];
+    let before = OnRoot { manifest: &first, originals: &originals, carries: true };
+    let (second, ..) = compose_for_root(&root, Some(&wanted), &Source::MachineConfig, before).unwrap();
+    assert_eq!(first, second);
+    assert!(first.entry("/etc/systemd/system/multi-user.target.wants/b.service".into()).is_some());
+}
+
+#[test]
+fn root_links_that_the_images_builder_added_stay() {
+    let custom = "usr/etc/systemd/system/custom.target.wants/a.service";
+    let tree = image_tree()
+        .with(TreeEntry::dir("usr/etc/systemd/system/custom.target.wants"))
+        .with(TreeEntry::symlink(custom, "/usr/lib/systemd/system/a.service"));
+    let scene = Scene::of(&tree);
+    let layered = scene.layer(&units([("a.service", enabled(true)), ("b.service", enabled(true))]));
+    let wants = "/etc/systemd/system/multi-user.target.wants";
+    assert_eq!(
+        links(&layered),
+        [
+            format!("{wants}/a.service -> /usr/lib/systemd/system/a.service"),
+            // The image has it already: it is checked all the same.
+            format!("{wants}/b.service -> /usr/lib/systemd/system/b.service"),
+        ]
+    );
+}
+
+#[test]
+fn root_units_that_cannot_be_enabled_are_named() {
+    let tree = image_tree().with(TreeEntry::file(
+        "usr/lib/systemd/system/n@.service",
+        "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n",
+    ));
+    let scene = Scene::of(&tree.with(TreeEntry::symlink("usr/etc/systemd/system/a.service", "/dev/null")));
+    let problems = scene.problems(&units([
+        ("a.service", enabled(true)),
+        ("b.service", enabled(true)),
+        ("n@.service", enabled(true)),
+    ]));
+    assert_eq!(problems.len(), 2, "{problems:#?}");
+    assert!(problems[0].contains("a.service") && problems[0].contains("masked"), "{problems:#?}");
+    assert!(problems[1].contains("n@.service"), "{problems:#?}");
+
+    let layered = scene.layer(&units([("n@x.service", enabled(true)), ("n@y.service", enabled(false))]));
+    let preset = scene.cat(&layered.commit, "/usr/etc/systemd/system-preset/20-mcd.preset");
+    assert_eq!(preset, "disable n@y.service\nenable n@.service x\n");
+}
+
+#[test]
+fn root_what_a_person_keeps_in_a_home_is_his() {
+    let scene = Scene::new();
+    let owned =
+        Request { owner: Owner { user: Some(Id::Number(1000)), group: Some(Id::Number(1001)) }, ..file("x") };
+    let layered =
+        scene.layer(&files([("/home/core/.config/app/x", owned), ("/root/.ssh/known_hosts", file("x"))]));
+    let parents: Vec<String> = layered
+        .manifest
+        .parents
+        .iter()
+        .map(|parent| format!("{} {:o} {}:{}", parent.path, parent.mode, parent.uid, parent.gid))
+        .collect();
+    assert_eq!(
+        parents,
+        [
+            "/var/home 755 0:0",
+            "/var/home/core 700 1000:1001",
+            "/var/home/core/.config 755 1000:1001",
+            "/var/home/core/.config/app 755 1000:1001",
+            "/var/roothome 700 0:0",
+            "/var/roothome/.ssh 700 0:0",
+        ]
+    );
+}
+
+#[test]
+fn root_carried_keys_follow_the_images_sshd() {
+    let scene = Scene::new();
+    let wanted = config(Managed {
+        core: Some(Core {
+            field: "x.yaml: spec.config.passwd.users[0]".to_owned(),
+            keys: vec!["ssh-ed25519 AAAA one".to_owned()],
+            password_hash: None,
+        }),
+        ..Managed::default()
+    });
+    let before = scene.layer(&wanted);
+    let newer = image_tree()
+        .with(TreeEntry::file(
+            "usr/etc/ssh/sshd_config",
+            "AuthorizedKeysFile .ssh/authorized_keys.d/ignition\n",
+        ))
+        .commit(&scene.repo, "image/two")
+        .unwrap();
+    let request = LayerRequest {
+        image_commit: &newer,
+        config: None,
+        previous: Some(&before.manifest),
+        previous_image_commit: Some(&scene.image),
+        ..scene.request(&wanted)
+    };
+    let after = layer(&scene.repo, &request).unwrap();
+    entry(&after, "/var/home/core/.ssh/authorized_keys.d/ignition");
+    assert!(after.manifest.entry("/var/home/core/.ssh/authorized_keys".into()).is_none());
 }
 
 fn open(path: &Path) -> Dir {

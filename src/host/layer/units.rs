@@ -1,7 +1,7 @@
 //! The links that enable and disable units, worked out by systemctl itself on a small tree that holds
 //! the target's unit folders and the config's units.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt as _;
 use std::process::Command;
 
@@ -11,6 +11,7 @@ use cap_std_ext::cap_std::ambient_authority;
 use cap_std_ext::cap_std::fs::Dir;
 use fn_error_context::context;
 
+use super::compose::instance_of;
 use super::target::Target;
 
 /// Where a config's units stand.
@@ -23,7 +24,7 @@ const FOLDERS: [&str; 3] = [VENDOR, "/usr/lib/systemd/system-preset", "/etc/syst
 const SCRATCH: [&str; 2] = ["/run", "/tmp"];
 
 /// What is said of units.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Wanted<'a> {
     /// Files and links of the config in folders that systemctl reads.
     pub(super) nodes: BTreeMap<&'a Utf8Path, UnitNode<'a>>,
@@ -32,7 +33,6 @@ pub(super) struct Wanted<'a> {
 }
 
 /// A file or link of the config.
-#[derive(Debug)]
 pub(super) enum UnitNode<'a> {
     File(std::borrow::Cow<'a, [u8]>),
     Link(&'a str),
@@ -54,8 +54,8 @@ pub(super) struct Link {
 #[derive(Debug, Default)]
 pub(super) struct Links {
     pub(super) links: Vec<Link>,
-    /// Units that are to be enabled and are nowhere.
-    pub(super) missing: Vec<String>,
+    /// Units that cannot be enabled, and why.
+    pub(super) refused: Vec<(String, String)>,
     /// What is odd and stops nothing.
     pub(super) warnings: Vec<String>,
 }
@@ -92,35 +92,43 @@ fn work_out(tree: &Scratch, wanted: &Wanted<'_>) -> Result<Links> {
     for (unit, enabled) in &wanted.units {
         match (tree.has(unit), enabled) {
             (true, _) => drop(there.insert(unit, *enabled)),
-            (false, Some(true)) => result.missing.push((*unit).to_owned()),
+            (false, Some(true)) => result.refused.push((
+                (*unit).to_owned(),
+                "there is no such unit in the config or the image; give its contents, or leave enabled out"
+                    .to_owned(),
+            )),
             (false, _) => result.warnings.push(format!("unit {unit} is disabled, and is nowhere")),
         }
-    }
-    if !result.missing.is_empty() {
-        return Ok(result);
     }
     let of = |state: Option<bool>| -> Vec<&str> {
         there.iter().filter(|(_, enabled)| **enabled == state).map(|(unit, _)| *unit).collect()
     };
-    let all: Vec<&str> = there.keys().copied().collect();
-    tree.systemctl("disable", &all)?;
+    let (enabled, by_preset) = (of(Some(true)), of(None));
+    // Links that an older [Install] section of a unit of ours asked for go. Those of an image's unit that
+    // stays enabled may be its builder's own.
+    let is_ours = |unit: &&str| wanted.nodes.contains_key(Utf8Path::new(&format!("{CONFIGURED}/{unit}")));
+    let ours: Vec<&str> = enabled.iter().copied().filter(is_ours).collect();
+    let disabled = [of(Some(false)), by_preset.clone(), ours].concat();
+    for (unit, why) in tree.each("disable", &disabled) {
+        result.warnings.push(format!("unit {unit}: {why}"));
+    }
     let without = tree.links()?;
-    tree.systemctl("preset", &of(None))?;
-    tree.systemctl("enable", &of(Some(true)))?;
+    for (unit, why) in tree.each("preset", &by_preset) {
+        result.warnings.push(format!("unit {unit}: {why}"));
+    }
+    result.refused.extend(tree.each("enable", &enabled));
     let with = tree.links()?;
-    let masked: BTreeSet<&Utf8Path> = wanted.nodes.keys().copied().collect();
-    for (path, target) in &with {
-        if without.get(path) != Some(target) && !masked.contains(path.as_path()) {
-            let unit = unit_of(path, target);
-            result.links.push(Link { path: path.clone(), target: Some(target.clone()), unit });
-        }
+    let made = tree.made_by_enabling(&enabled, &without, &with)?;
+    let is_wish = |path: &Utf8PathBuf| wanted.nodes.contains_key(path.as_path());
+    for (path, target) in made.iter().filter(|(path, _)| !is_wish(path)) {
+        let unit = unit_of(path, target, wanted);
+        result.links.push(Link { path: path.clone(), target: Some(target.clone()), unit });
     }
-    for (path, target) in image.iter().filter(|(path, _)| !with.contains_key(*path)) {
-        if !masked.contains(path.as_path()) {
-            result.links.push(Link { path: path.clone(), target: None, unit: unit_of(path, target) });
-        }
+    for (path, target) in image.iter().filter(|(path, _)| !with.contains_key(*path) && !is_wish(path)) {
+        result.links.push(Link { path: path.clone(), target: None, unit: unit_of(path, target, wanted) });
     }
-    for unit in of(Some(true)) {
+    for unit in enabled.into_iter().filter(|unit| !result.refused.iter().any(|(refused, _)| refused == unit))
+    {
         let has_link = result.links.iter().any(|link| link.target.is_some() && link.unit == unit);
         if !has_link && !tree.is_enabled(unit)? {
             result.warnings.push(format!(
@@ -132,14 +140,27 @@ fn work_out(tree: &Scratch, wanted: &Wanted<'_>) -> Result<Links> {
 }
 
 /// The unit that a link is about: its name in a folder of wants, else what it leads to.
-fn unit_of(path: &Utf8Path, target: &str) -> String {
+fn unit_of(path: &Utf8Path, target: &str, wanted: &Wanted<'_>) -> String {
     let folder = path.parent().and_then(Utf8Path::file_name).unwrap_or_default();
     let name = if folder.ends_with(".wants") || folder.ends_with(".requires") {
         path.file_name()
     } else {
         Utf8Path::new(target).file_name()
     };
-    name.unwrap_or(target).to_owned()
+    let name = name.unwrap_or(target);
+    // The default instance is there because of its template.
+    match instance_of(name) {
+        Some((template, _))
+            if !wanted.units.contains_key(name) && wanted.units.contains_key(template.as_str()) =>
+        {
+            template
+        }
+        _ => name.to_owned(),
+    }
+}
+
+fn clone_pair((path, target): (&Utf8PathBuf, &String)) -> (Utf8PathBuf, String) {
+    (path.clone(), target.clone())
 }
 
 fn relative(path: &str) -> &str {
@@ -206,6 +227,37 @@ impl Scratch {
         let said = said.replace(&self.path, "");
         ensure!(output.status.success(), "systemctl {verb} failed: {}", said.trim());
         Ok(())
+    }
+
+    /// Gives those units for which it fails, and why.
+    fn each(&self, verb: &str, units: &[&str]) -> Vec<(String, String)> {
+        if self.systemctl(verb, units).is_ok() {
+            return Vec::new();
+        }
+        // It gives up at the first: the others one by one.
+        let alone = units.iter().map(|unit| (unit, self.systemctl(verb, &[unit])));
+        alone.filter_map(|(unit, end)| Some(((*unit).to_owned(), end.err()?.to_string()))).collect()
+    }
+
+    /// The links that enabling makes, those that the image had before among them.
+    fn made_by_enabling(
+        &self,
+        enabled: &[&str],
+        without: &BTreeMap<Utf8PathBuf, String>,
+        with: &BTreeMap<Utf8PathBuf, String>,
+    ) -> Result<BTreeMap<Utf8PathBuf, String>> {
+        let is_new = |path: &Utf8PathBuf, target: &String| without.get(path) != Some(target);
+        let mut made: BTreeMap<Utf8PathBuf, String> =
+            with.iter().filter(|(path, target)| is_new(path, target)).map(clone_pair).collect();
+        self.each("disable", enabled);
+        let taken_away = self.links()?;
+        self.each("enable", enabled);
+        let again = self.links()?;
+        let there = again.iter().filter(|(path, target)| {
+            with.get(*path) == Some(target) && taken_away.get(*path) != Some(target)
+        });
+        made.extend(there.map(clone_pair));
+        Ok(made)
     }
 
     fn is_enabled(&self, unit: &str) -> Result<bool> {

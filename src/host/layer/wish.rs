@@ -6,7 +6,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 
 use super::accounts::Accounts;
 use super::units::CONFIGURED;
-use crate::model::config::{Blob, Config, Contents, Id, Owner, Remark, Request, RequestKind, Unit};
+use crate::model::config::{Blob, Contents, Id, Managed, Owner, Remark, Request, RequestKind, Unit};
 use crate::model::digest::Digest;
 use crate::model::manifest::{Enablement, Entry, Manifest, Node, Part, Password, Source};
 
@@ -67,6 +67,8 @@ pub(super) enum Content {
 pub(super) struct Wishes {
     pub(super) all: Vec<Wish>,
     pub(super) enablement: BTreeMap<String, Enablement>,
+    /// Where units stand in the input; none for those that were managed before.
+    pub(super) unit_fields: BTreeMap<String, String>,
     pub(super) password: Option<Password>,
     pub(super) problems: Vec<Remark>,
     pub(super) warnings: Vec<String>,
@@ -76,12 +78,11 @@ impl Wishes {
     /// Adds what a config asks for.
     pub(super) fn add_config(
         &mut self,
-        config: &Config,
+        managed: &Managed,
         source: &Source,
         accounts: &Accounts,
         keys: &KeyPlace,
     ) {
-        let Some(managed) = &config.managed else { return };
         for (path, request) in &managed.entries {
             self.add_request(path, request, source, accounts, &managed.entries);
         }
@@ -125,12 +126,19 @@ impl Wishes {
 
     /// Adds what was managed before, of all sources but one. Links that enable units are worked out
     /// anew.
-    pub(super) fn carry(&mut self, before: &Manifest, but: Option<&Source>) {
+    pub(super) fn carry(&mut self, before: &Manifest, but: Option<&Source>, keys: &KeyPlace) {
         let stays = |source: &Source| Some(source) != but;
         for entry in before.entries.iter().filter(|entry| stays(&entry.source)) {
-            if matches!(entry.part, Part::Storage | Part::Unit(_) | Part::Keys(_) | Part::Other(_)) {
-                self.all.push(carried(entry, before.appended.get(&entry.path).copied()));
+            if !matches!(entry.part, Part::Storage | Part::Unit(_) | Part::Keys(_) | Part::Other(_)) {
+                continue;
             }
+            let mut wish = carried(entry, before.appended.get(&entry.path).copied());
+            if let (Part::Keys(_), KeyPlace::At { path, uid, gid }) = (&entry.part, keys) {
+                // Another image's sshd may look elsewhere.
+                wish.asked.clone_from(path);
+                (wish.uid, wish.gid) = (*uid, *gid);
+            }
+            self.all.push(wish);
         }
         for (unit, enablement) in before.enablement.iter().filter(|(_, one)| stays(&one.source)) {
             self.enablement.entry(unit.clone()).or_insert_with(|| enablement.clone());
@@ -228,6 +236,7 @@ impl Wishes {
         if !masked && (unit.enabled.is_some() || unit.contents.is_some()) {
             let enablement = Enablement { enabled: unit.enabled, source: source.clone() };
             self.enablement.insert(name.to_owned(), enablement);
+            self.unit_fields.insert(name.to_owned(), unit.field.clone());
         }
     }
 

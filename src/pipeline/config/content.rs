@@ -52,8 +52,8 @@ impl OnDisk {
     }
 
     /// What changes ask for.
-    pub(in crate::pipeline) fn verdict(&self, changes: &Changes, policies: &Policies) -> Result<Verdict> {
-        Ok(judge(changes, policies, registries(changes, self).as_ref()))
+    pub(in crate::pipeline) fn verdict(&self, changes: &Changes, policies: &Policies) -> Verdict {
+        judge(changes, policies, registries(changes, self).as_ref())
     }
 
     fn read(&self, path: &Utf8Path, node: Option<&Node>) -> Result<Option<Vec<u8>>> {

@@ -70,7 +70,7 @@ pub(in crate::pipeline) fn resume(session: &Session, intent: &Intent, may_wait: 
     }
     let disk = OnDisk::of(session, running)?;
     let changes = super::want::changes_of(session, running, &manifest)?;
-    let verdict = disk.verdict(&changes, &policies(&session.host.running_root()?)?)?;
+    let verdict = disk.verdict(&changes, &policies(&session.host.running_root()?)?);
     if verdict.needs_reboot() {
         return Err(superseded(intent).into());
     }

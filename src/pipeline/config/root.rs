@@ -12,7 +12,7 @@ use super::{ConfigRequest, ForgetRequest, check, recover, store};
 use crate::error::Fault;
 use crate::host::converge::{Converge, Record, Root, RootLock, Stand, lock, preflight, read_record};
 use crate::host::durable;
-use crate::host::layer::compose_for_root;
+use crate::host::layer::{OnRoot, compose_for_root};
 use crate::host::policies::policies;
 use crate::host::{RecordsFolder, new_id, now};
 use crate::model::applied::{APPLIED_VERSION, Applied, ETC_RECORD, VAR_RECORD};
@@ -132,9 +132,14 @@ fn compare(place: &PlainRoot, request: &ConfigRequest, sink: &dyn EventSink) -> 
                 .into());
         }
     };
-    let previous = (!request.drops_others).then_some(&before.manifest);
+    let mut originals = before.originals.clone();
+    if let Stand::Known(var) = read_record(&place.root, Record::Var)? {
+        originals.extend(var.originals);
+    }
+    let on_root =
+        OnRoot { manifest: &before.manifest, originals: &originals, carries: !request.drops_others };
     let (manifest, contents, warnings) =
-        compose_for_root(place.root.dir(), Some(&request.config), &request.source, previous)
+        compose_for_root(place.root.dir(), Some(&request.config), &request.source, on_root)
             .map_err(refused)?;
     for message in warnings {
         sink.event(Event::Warning { message });
@@ -148,7 +153,7 @@ fn propose_compared(place: &PlainRoot, compared: &Compared) -> Result<Proposal> 
     let found = |entry: &_| disk.found(entry);
     let mut changes = Changes::between(&compared.before.manifest, &compared.manifest, &found);
     changes.usr_is_writable = true;
-    let verdict = disk.verdict(&changes, &policies(place.root.dir())?)?;
+    let verdict = disk.verdict(&changes, &policies(place.root.dir())?);
     Ok(Proposal { changes, verdict, way: None, is_estimate: false, versions: disk })
 }
 

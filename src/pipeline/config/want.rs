@@ -80,7 +80,7 @@ impl<'s> Wanted<'s> {
         let disk = OnDisk::of(session, self.side())?;
         let verdict_of = |changes: &Changes| disk.verdict(changes, &policies);
         let live_will_do = match &live_changes {
-            Some(changes) => !verdict_of(changes)?.needs_reboot() && !touches_usr(changes),
+            Some(changes) => !verdict_of(changes).needs_reboot() && !touches_usr(changes),
             None => false,
         };
         self.way = way(&self.facts(live_will_do));
@@ -89,7 +89,7 @@ impl<'s> Wanted<'s> {
             (Way::NothingToDo, _) => Changes::default(),
             _ => self.changes_of_next(session, request)?,
         };
-        self.verdict = verdict_of(&self.changes)?;
+        self.verdict = verdict_of(&self.changes);
         Ok(())
     }
 
@@ -152,7 +152,10 @@ impl<'s> Wanted<'s> {
 /// adopted.
 pub(super) fn changes_of(session: &Session, side: &Side, manifest: &Manifest) -> Result<Changes> {
     let disk = OnDisk::of(session, side)?;
-    Ok(Changes::between(&side.configured.manifest, manifest, &|entry| disk.found(entry)))
+    let mut changes = Changes::between(&side.configured.manifest, manifest, &|entry| disk.found(entry));
+    // What counts is whether the kernel gets them, whoever asked for them before.
+    changes.kernel_arguments = None;
+    Ok(changes)
 }
 
 fn touches_usr(changes: &Changes) -> bool {

@@ -6,11 +6,12 @@
 //! Both parsers are bounded: nesting, and how much aliases may multiply.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt;
 
 use granit_parser::{Event, Parser, ScalarStyle, Tag};
-use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
 /// Nesting beyond any real config (a file's owner is ten deep), far below what a stack can bear.
 const DEPTH_MAX: usize = 64;
@@ -51,7 +52,7 @@ pub(in crate::model) struct Unreadable {
 pub(in crate::model) fn parse(text: &str) -> Result<Vec<Value<'_>>, Unreadable> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.trim_start().starts_with(['{', '[']) {
-        let error = match serde_json::from_str(text) {
+        let error = match json(text) {
             Ok(value) => return Ok(vec![value]),
             Err(error) => error,
         };
@@ -64,24 +65,42 @@ pub(in crate::model) fn parse(text: &str) -> Result<Vec<Value<'_>>, Unreadable> 
     yaml(text)
 }
 
+fn json(text: &str) -> serde_json::Result<Value<'_>> {
+    let mut parser = serde_json::Deserializer::from_str(text);
+    let value = Json { left: &Cell::new(NODES_MAX) }.deserialize(&mut parser)?;
+    parser.end()?;
+    Ok(value)
+}
+
 /// The category is enough: the words of serde may repeat what they stumbled over.
 fn json_reason(error: &serde_json::Error) -> &'static str {
     match error.classify() {
         serde_json::error::Category::Eof => "it ends too early",
+        serde_json::error::Category::Data => {
+            "a key is not text, or it has more fields than a config may have"
+        }
         _ => "a syntax error",
     }
 }
 
-impl<'de> Deserialize<'de> for Value<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Json)
+/// serde_json bounds the nesting itself.
+#[derive(Clone, Copy)]
+struct Json<'c> {
+    /// Nodes that may still come.
+    left: &'c Cell<usize>,
+}
+
+impl<'de> DeserializeSeed<'de> for Json<'_> {
+    type Value = Value<'de>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value<'de>, D::Error> {
+        let left = self.left.get().checked_sub(1).ok_or_else(|| D::Error::custom("too many fields"))?;
+        self.left.set(left);
+        deserializer.deserialize_any(self)
     }
 }
 
-/// serde_json bounds the nesting itself.
-struct Json;
-
-impl<'de> Visitor<'de> for Json {
+impl<'de> Visitor<'de> for Json<'_> {
     type Value = Value<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -118,7 +137,7 @@ impl<'de> Visitor<'de> for Json {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value<'de>, A::Error> {
         let mut list = Vec::new();
-        while let Some(item) = items.next_element()? {
+        while let Some(item) = items.next_element_seed(self)? {
             list.push(item);
         }
         Ok(Value::List(list))
@@ -126,22 +145,12 @@ impl<'de> Visitor<'de> for Json {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value<'de>, A::Error> {
         let mut map = Vec::new();
-        while let Some((key, value)) = entries.next_entry::<Key<'de>, _>()? {
-            map.push((key.0, value));
+        // Keys are read as values are: serde's own text would always be a copy.
+        while let Some(key) = entries.next_key_seed(self)? {
+            let Value::Text(key) = key else { return Err(A::Error::custom("a key is not text")) };
+            map.push((key, entries.next_value_seed(self)?));
         }
         Ok(Value::Map(map))
-    }
-}
-
-/// A key, borrowed where it has no escapes: serde's own `Cow` is always owned.
-struct Key<'a>(Cow<'a, str>);
-
-impl<'de> Deserialize<'de> for Key<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match Value::deserialize(deserializer)? {
-            Value::Text(text) => Ok(Self(text)),
-            _ => Err(serde::de::Error::custom("a key is not text")),
-        }
     }
 }
 

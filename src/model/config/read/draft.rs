@@ -20,8 +20,10 @@ const UNIT_FOLDER: &str = "/etc/systemd/system";
 pub(super) struct Draft {
     /// `metadata.name`, or the file's name.
     pub(super) name: String,
-    /// Its place in the input, for people and as the last resort of sorting.
+    /// Its place in the input, for people.
     pub(super) field: String,
+    /// Its file and its number in there: the last resort of sorting.
+    pub(super) origin: (String, usize),
     /// It is a MachineConfig.
     pub(super) is_machine_config: bool,
     /// Its role is `worker`: the base of all pools.
@@ -133,7 +135,9 @@ impl Draft {
 /// Joins all documents. What is wrong between them is reported.
 pub(super) fn merge(mut drafts: Vec<Draft>, report: &mut Report) -> Config {
     drafts.sort_by(|one, other| {
-        let key = |draft: &Draft| (!draft.is_worker, draft.name.clone(), draft.field.clone());
+        fn key(draft: &Draft) -> (bool, &str, &(String, usize)) {
+            (!draft.is_worker, &draft.name, &draft.origin)
+        }
         key(one).cmp(&key(other))
     });
     refuse_same_names(&drafts, report);
@@ -273,11 +277,10 @@ fn check(all: &Draft, report: &mut Report) {
     for (path, field) in entries.chain(&paths) {
         let blocked = paths::above(path).find_map(|above| Some((above, all.entries.get(above)?)));
         if let Some((above, request)) = blocked.filter(|(_, request)| !is_passable(request)) {
-            let message =
-                format!("{path}: {above} is in its way, which {} makes no directory", request.field);
+            let message = format!("{path}: {above} is no directory, see {}", request.field);
             report.refuse(field, message);
         } else if let Some((above, unit)) = paths::above(path).find_map(|above| paths.get_key_value(above)) {
-            report.refuse(field, format!("{path}: {above} is in its way, a file of {unit}"));
+            report.refuse(field, format!("{path}: {above} is no directory, see {unit}"));
         }
     }
 }

@@ -231,6 +231,10 @@ impl<'v, 'a> Object<'v, 'a> {
     pub(super) fn end(self, at: &Field<'_>, report: &mut Report) {
         for key in self.unknown() {
             let shown: String = key.chars().take(64).collect();
+            if report.problems.len() >= LISTED_MAX {
+                report.unlisted += 1;
+                continue;
+            }
             let near = self.known.iter().find(|known| is_near(known, key));
             let hint = near.map(|near| format!("; is {near} meant?")).unwrap_or_default();
             report.refuse(at.name(&shown), format!("there is no such field{hint}"));

@@ -14,6 +14,7 @@ mod storage;
 mod tests;
 mod units;
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 pub use contents::{CONTENT_MAX, CONTENTS_MAX, gunzip};
@@ -53,7 +54,12 @@ pub struct Invalid {
 pub fn read(inputs: Vec<Input>) -> Result<Config, Invalid> {
     let mut report = Report::default();
     let mut drafts = Vec::new();
+    let mut names = BTreeSet::new();
     for input in inputs {
+        if !names.insert(input.name.clone()) {
+            report.refuse(&input.name, "it is named twice; leave one");
+            continue;
+        }
         // The text goes when its documents are read: contents are not kept twice.
         file(&input, &mut drafts, &mut report);
     }
@@ -136,6 +142,7 @@ fn document(value: &Value<'_>, file: &str, at: &Field<'_>, drafts: &mut Vec<Draf
             return;
         }
     }
+    draft.origin = (file.to_owned(), drafts.len());
     drafts.push(draft);
 }
 

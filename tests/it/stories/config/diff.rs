@@ -3,9 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use mcd_test_support::machine_config::MachineConfig;
 use mcd_test_support::scratch::Scratch;
+use serde_json::json;
 
 use super::*;
+
+/// A password's hash, made up.
+const HASH: &str =
+    "$6$c2FsdHNhbHQ$9mQ3Wb0c6S3mJvN1c0g3Qy2o0q6g5Xb3WcVwA7p0u1c4rJc6mZ3kP0tB9s2vY5xQ8nT1dL4hR7fK0jE3gU6wA.";
 
 /// A root without OSTree.
 struct PlainRoot {
@@ -34,8 +40,12 @@ impl PlainRoot {
     }
 
     fn mcd(&self, verb: &str, machine: &Machine, more: &[&str]) -> Outcome {
-        let config = self.scratch.join(&format!("{}.yaml", machine.name));
-        std::fs::write(&config, machine.text()).unwrap();
+        self.mcd_with(verb, &machine.name, &machine.text(), more)
+    }
+
+    fn mcd_with(&self, verb: &str, name: &str, yaml: &str, more: &[&str]) -> Outcome {
+        let config = self.scratch.join(&format!("{name}.yaml"));
+        std::fs::write(&config, yaml).unwrap();
         let mut command = Command::new(program());
         command.arg(verb).arg(config).arg("--root").arg(self.path()).args(more);
         Outcome::of(command.stdin(Stdio::null()).output().unwrap())
@@ -145,6 +155,59 @@ fn root_what_is_as_wanted_already_is_adopted() {
             "Actions: none, nothing is restarted",
         ],
     );
+}
+
+#[test]
+fn root_kernel_arguments_that_are_there_already_need_no_boot() {
+    let host = Host::new();
+    host.mcd(&["pivot", "--karg-append", "mitigations=auto"]).ok();
+    let config = |more: &str| machine("99-a").spec(&format!("kernelArguments: [mitigations=auto{more}]"));
+    assert_eq!(host.diff(&config(""), &[]).ok().stdout, "Nothing differs.\n");
+    let shown = host.diff(&config(", nosmt"), &[]).fails(5, &[]);
+    has(&shown, &["    +nosmt", "Actions: 1. reboot"]);
+}
+
+#[test]
+fn root_units_and_keys_are_each_one_change() {
+    let root = PlainRoot::new();
+    root.write("etc/passwd", "root:x:0:0::/root:/bin/sh\ncore:x:1000:1000::/home/core:/bin/bash\n");
+    root.write("etc/group", "root:x:0:\ncore:x:1000:\n");
+    root.write("etc/shadow", "root:*:19000::::::\ncore:*:19000::::::\n");
+    std::fs::create_dir_all(root.path().join("home/core")).unwrap();
+    root.write(
+        "usr/lib/systemd/system/vendor.service",
+        "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n",
+    );
+    let config = MachineConfig::new("99-b")
+        .unit(
+            "vendor.service",
+            json!({"enabled": true, "dropins": [{"name": "10-x.conf", "contents": "[Unit]\nDescription=x\n"}]}),
+        )
+        .ignition(
+            ["passwd", "users"],
+            json!({"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAAC3 a@example"], "passwordHash": HASH}),
+        );
+    let shown = root.mcd_with("diff", "99-b", &config.yaml(), &[]).fails(5, &[]);
+    has(
+        &shown,
+        &[
+            "unit vendor.service",
+            "    /etc/systemd/system/vendor.service.d/10-x.conf: new, mode 0644, 21 B",
+            "    enabled by /etc/systemd/system/multi-user.target.wants/vendor.service",
+            "    needs reboot (no policy for this unit)",
+            "+Description=x",
+            "user core",
+            "    password: another one",
+            "    needs nothing (built-in policy)",
+            "+ssh-ed25519 AAAAC3 a@example",
+            "Actions: 1. reboot",
+        ],
+    );
+    assert!(!shown.stdout.contains(HASH), "{shown}");
+    let json = root.mcd_with("diff", "99-b", &config.yaml(), &["--json"]).fails(5, &[]);
+    assert!(!json.stdout.contains("$6$") && !json.stdout.contains("AAAAC3"), "{json}");
+    assert_eq!(json.json()["user"]["password"], "set");
+    assert_eq!(json.json()["units"].as_array().unwrap().len(), 1);
 }
 
 #[test]

@@ -44,7 +44,10 @@ fn ready(booted: Booted<'_>) -> Booted<'_> {
 }
 
 fn reboot(booted: Booted<'_>) -> Booted<'_> {
-    ready(booted.reboot().unwrap())
+    let booted = ready(booted.reboot().unwrap());
+    // What a unit does late in the boot.
+    mcd(&booted, &["cleanup", "--after-boot"]).ok();
+    booted
 }
 
 fn power_cut(booted: Booted<'_>) -> Booted<'_> {
@@ -328,4 +331,52 @@ fn root_forgetting_with_keep_leaves_what_is_there() {
     assert_eq!(version(&booted), "2");
     assert_eq!(read(&booted, "/etc/mine").as_deref(), Some("edited\n"));
     assert_eq!(read(&booted, "/var/lib/thing/data").as_deref(), Some("kept\n"));
+}
+
+#[test]
+fn root_what_cannot_be_undone_is_undone_by_the_next_run() {
+    let host = Host::with_image();
+    let booted = boot(&host);
+    // The reload fails, and with it goes the right to write (of that run, which has mounts of its own).
+    booted
+        .shell("sed -i 's|^if .*fails.*|if [ -e /run/test/fails ]; then mount --bind /etc /etc; mount -o remount,bind,ro /etc; exit 1; fi|' /run/test/bin/systemctl; touch /run/test/fails")
+        .unwrap();
+    let config = machine("99-a").file(RELOADS, "docker: {}\n");
+    apply(&host, &booted, &config, &[]).fails(4, &["99-a", "mcd verify --repair"]);
+    assert!(read(&booted, "/var/lib/mcd/live.json").is_some());
+    booted.shell("rm /run/test/fails").unwrap();
+    mcd(&booted, &["verify", "--repair"]).ok();
+    assert_eq!(read(&booted, RELOADS), None);
+    assert_eq!(read(&booted, "/var/lib/mcd/live.json"), None);
+    apply(&host, &booted, &config, &[]).ok();
+    assert_eq!(read(&booted, RELOADS).as_deref(), Some("docker: {}\n"));
+}
+
+#[test]
+fn root_a_lost_change_on_top_of_a_staged_one_is_staged_again() {
+    let host = Host::with_image();
+    let v2 = host.v2();
+    let booted = boot(&host);
+    mcd(&booted, &["pivot", &v2.reference()]).ok();
+    apply(&host, &booted, &machine("99-a").file("/etc/needs-reboot", "x\n"), &[]).ok();
+    let booted = power_cut(booted);
+    assert_eq!(version(&booted), "1");
+    mcd(&booted, &["apply", "--resume"]).ok();
+    let booted = reboot(booted);
+    assert_eq!(version(&booted), "2");
+    assert_eq!(read(&booted, "/etc/needs-reboot").as_deref(), Some("x\n"));
+}
+
+#[test]
+fn root_an_image_that_runs_does_not_take_the_staged_config_away() {
+    let host = Host::with_image();
+    let (v1, v2) = (host.v1(), host.v2());
+    let booted = boot(&host);
+    let config =
+        machine("99-a").file("/etc/needs-reboot", "x\n").spec(&format!("osImageURL: \"{}\"", v2.reference()));
+    apply(&host, &booted, &config, &[]).ok();
+    mcd(&booted, &["pivot", &v1.reference()]).ok();
+    let booted = reboot(booted);
+    assert_eq!(version(&booted), "1");
+    assert_eq!(read(&booted, "/etc/needs-reboot").as_deref(), Some("x\n"));
 }

@@ -3,12 +3,11 @@
 mod apply;
 mod diff;
 mod live;
+mod root;
 
 use std::path::PathBuf;
 
 use base64::Engine as _;
-use mcd_test_support::entry::Entry;
-use mcd_test_support::tree::Tree;
 
 use super::{Host, Outcome, program};
 
@@ -98,12 +97,4 @@ impl Host {
         host.mcd(&["pivot", &v1.reference()]).ok();
         host
     }
-}
-
-/// A tree with a unit of the vendor's.
-fn with_vendor_unit(tree: Tree) -> Tree {
-    tree.with(Entry::file(
-        "usr/lib/systemd/system/vendor.service",
-        "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n",
-    ))
 }

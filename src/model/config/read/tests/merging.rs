@@ -146,6 +146,8 @@ fn files_of_one_name_are_one_too_many() {
         ("a.yaml", machine_config("same", "worker", "  fips: false")),
         ("b.yaml", machine_config("same", "master", "  fips: false")),
     ];
+    let twice = [inputs[0].clone(), inputs[0].clone()];
+    assert_eq!(all(&twice).unwrap_err().to_string(), "a.yaml: it is named twice; leave one");
     assert_eq!(
         all(&inputs).unwrap_err().to_string(),
         "b.yaml: metadata.name: a.yaml has the name same too; leave one"
