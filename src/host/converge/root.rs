@@ -101,9 +101,7 @@ impl Root {
         match rustix::fs::openat2(base, below.as_str(), flags, Mode::empty(), resolve) {
             Ok(fd) => Ok(Way::Open(as_dir(fd))),
             Err(Errno::NOENT) => Ok(Way::Missing),
-            Err(Errno::LOOP | Errno::NOTDIR | Errno::NOSYS | Errno::XDEV) => {
-                Walk::new(self, path)?.to_the_end()
-            }
+            Err(Errno::LOOP | Errno::NOTDIR | Errno::NOSYS | Errno::XDEV) => Walk::new(self, path)?.finish(),
             Err(error) => Err(error),
         }
     }
@@ -163,7 +161,7 @@ impl<'r> Walk<'r> {
         path
     }
 
-    fn to_the_end(mut self) -> rustix::io::Result<Way> {
+    fn finish(mut self) -> rustix::io::Result<Way> {
         while let Some(name) = self.left.pop_front() {
             if name == ".." {
                 self.gone.pop();
