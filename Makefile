@@ -11,7 +11,7 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := build
 .PHONY: help build check check-fmt check-clippy check-docs check-generated check-units check-shell \
-        check-deny test test-unit kill-test crash-matrix vm-test oracle snap demo bench docs man \
+        check-deny test test-unit kill-test crash-matrix vm-test vm-powercut oracle snap demo bench docs man \
         completions install rpm clean tools
 
 T ?=
@@ -120,6 +120,10 @@ crash-matrix: setup-test build
 # Real boots in emulated machines, two at a time. Touches target/, the cache folder, /tmp; apt if something is missing.
 vm-test: setup-vm
 	$(CARGO) test --test vm -- --test-threads=2 $(T)
+
+# The disks that power cuts may leave: the long run, and its page. Touches target/, the cache folder, /tmp, docs/powercut.md.
+vm-powercut: setup-vm
+	MCD_VM_POWERCUT=docs/powercut.md $(CARGO) test --test vm -- --nocapture power_cut
 
 # Tests without root or network, in under a minute. Touches target/.
 test-unit:

@@ -11,4 +11,5 @@
 #![cfg(feature = "ostree")]
 
 mod pivot;
+mod power_cut;
 mod world;
