@@ -23,15 +23,19 @@ impl Surveyor<'_> {
     /// Plans what must go for all entries that only other manifests have.
     pub(super) fn leave_all(&mut self) -> Result<()> {
         let laid = self.laid.clone();
-        let mut leaving: BTreeMap<&Utf8Path, Vec<&Entry>> = BTreeMap::new();
+        let mut leaving: BTreeMap<Utf8PathBuf, Vec<&Entry>> = BTreeMap::new();
         for entry in laid.iter().flat_map(|manifest| &manifest.entries) {
-            if self.is_in_scope(&entry.path) && self.request.to.manifest.entry(&entry.path).is_none() {
-                leaving.entry(&entry.path).or_default().push(entry);
-            }
+            leaving.entry(entry.path.clone()).or_default().push(entry);
         }
+        // What could not return when its path left, since something was below it, may be able to now.
+        for original in self.next.originals.iter().filter(|original| !original.drift) {
+            leaving.entry(original.path.clone()).or_default();
+        }
+        leaving.retain(|path, _| self.is_in_scope(path) && self.request.to.manifest.entry(path).is_none());
         for (path, entries) in leaving {
-            if !self.handled.contains(path) {
-                self.leave(path, &entries)?;
+            // Where a directory is made for what comes, what was there before waits.
+            if !self.handled.contains(&path) && !self.planned.contains(&path) {
+                self.leave(&path, &entries)?;
             }
         }
         Ok(())
@@ -60,6 +64,11 @@ impl Surveyor<'_> {
         Ok(())
     }
 
+    /// Whether what stood there made room for us.
+    fn was_ours(&self, path: &Utf8Path) -> bool {
+        self.was_managed(path) || self.before.originals.iter().any(|own| own.path == path && !own.drift)
+    }
+
     /// A directory of ours that was asked for, and now is only above what is asked for.
     fn stays_as_parent(&self, path: &Utf8Path) -> bool {
         let entries = &self.request.to.manifest.entries;
@@ -77,7 +86,7 @@ impl Surveyor<'_> {
         let Some(found) = found else {
             let was_taken = entries.iter().any(|entry| entry.node == Node::Absent);
             // A run that was cut short had not laid it down yet: nothing was there before.
-            if !self.was_managed(path) && !was_taken {
+            if !self.was_ours(path) && !was_taken {
                 return Ok(true);
             }
             let Some(returning) = returning else { return Ok(true) };
@@ -96,8 +105,13 @@ impl Surveyor<'_> {
             Kind::File | Kind::Symlink => {}
         }
         if self.is_edit(path, found)? {
-            // Never laid down by the run that was cut short: it is the person's own.
             if !self.was_managed(path) {
+                // Never laid down by the run that was cut short, or made since: it is the person's own.
+                self.next
+                    .originals
+                    .iter_mut()
+                    .filter(|own| own.path == path)
+                    .for_each(|own| own.drift = true);
                 return Ok(true);
             }
             self.set_aside(path, found)?;
@@ -123,11 +137,13 @@ impl Surveyor<'_> {
                 Ok(true)
             }
             Some(Returning { node, source, how }) => {
-                let entries = &self.request.to.manifest.entries;
-                let is_used = entries.iter().any(|entry| entry.path.starts_with(path));
+                let wanted = &self.request.to.manifest.entries;
+                let is_used = wanted.iter().any(|entry| entry.path.starts_with(path));
                 if is_used || !self.holds_only_ours(path)? {
-                    let words = "is a directory with other things in it: what was there before stays away";
-                    self.warnings.push(format!("{path} {words}"));
+                    if !entries.is_empty() {
+                        let words = "is a directory with other things in it: what was there before waits";
+                        self.warnings.push(format!("{path} {words}"));
+                    }
                     return Ok(false);
                 }
                 self.leave_below(path)?;

@@ -213,10 +213,6 @@ impl Surveyor<'_> {
         if self.is_edit(at, &found)? {
             self.set_aside(at, &found)?;
         }
-        // What stood there before cannot return while something is below it: it is kept as an edit.
-        for original in self.next.originals.iter_mut().filter(|original| original.path == at) {
-            original.drift = true;
-        }
         let dress = self.parent_dress(at)?;
         self.handled.insert(at.to_owned());
         self.planned.insert(at.to_owned());
@@ -243,10 +239,10 @@ impl Surveyor<'_> {
         })
     }
 
-    /// Whether a directory, which is ours, holds nothing but what is ours too.
+    /// Whether a directory, which a run of ours made, holds nothing but what is ours too.
     pub(super) fn holds_only_ours(&self, path: &Utf8Path) -> Result<bool> {
         let is_entry = |path: &Utf8Path| self.laid.iter().any(|manifest| manifest.entry(path).is_some());
-        if !is_entry(path) && !self.laid_made(path) {
+        if !self.laid_made(path) {
             return Ok(false);
         }
         for name in self.names_in(path)? {
@@ -292,9 +288,6 @@ impl Surveyor<'_> {
                 && self.is_edit(&child, &found)?
             {
                 self.set_aside(&child, &found)?;
-            }
-            for original in self.next.originals.iter_mut().filter(|original| original.path == child) {
-                original.drift = true;
             }
         }
         Ok(())
