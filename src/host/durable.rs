@@ -1,10 +1,12 @@
 //! Replacing a record so that a power cut leaves either the old one or the new one.
 
 use std::io::Write;
+use std::os::fd::OwnedFd;
 
 use anyhow::Result;
 use cap_std_ext::cap_std::fs::{Dir, DirBuilder, DirBuilderExt, OpenOptions, OpenOptionsExt};
 use fn_error_context::context;
+use rustix::fs::{Mode, OFlags};
 
 /// Records hold image names and reasons: root's business only.
 const FILE_MODE: u32 = 0o600;
@@ -41,8 +43,7 @@ pub(crate) fn temporary(name: &str) -> String {
 /// The kernel does this where it runs SELinux, but in an initramfs it does not yet.
 fn inherit_label(folder: &Dir, made: impl std::os::fd::AsFd) {
     let mut label = [0; 4096];
-    // A `Dir` is only a place in the tree (O_PATH): attributes need an open folder.
-    let Ok(folder) = folder.open(".") else { return };
+    let Ok(folder) = open_whole(folder, ".") else { return };
     if let Ok(length) = rustix::fs::fgetxattr(folder, LABEL, label.as_mut_slice()) {
         // A file system without labels, or no right to set them: nothing that a record depends on.
         let _ = rustix::fs::fsetxattr(made, LABEL, &label[..length], rustix::fs::XattrFlags::empty());
@@ -55,17 +56,22 @@ pub(crate) fn folder(above: &Dir, name: &str, mode: u32) -> Result<Dir> {
     builder.mode(mode);
     match above.create_dir_with(name, &builder) {
         Ok(()) => {
-            let made = above.open_dir(name)?;
-            let handle = made.open(".")?;
+            let made = open_whole(above, name)?;
             // Not what the umask makes of it.
-            rustix::fs::fchmod(&handle, rustix::fs::Mode::from_raw_mode(mode))?;
-            inherit_label(above, &handle);
+            rustix::fs::fchmod(&made, Mode::from_raw_mode(mode))?;
+            inherit_label(above, &made);
             sync_folder(above)?;
-            Ok(made)
+            Ok(Dir::from_std_file(made.into()))
         }
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error.into()),
-        Err(_) => Ok(above.open_dir(name)?),
+        Err(_) => Ok(Dir::from_std_file(open_whole(&above.open_dir(name)?, ".")?.into())),
     }
+}
+
+/// Opens a folder for more than looking up names in it, which is all that cap-std's handles allow.
+fn open_whole(above: &Dir, name: &str) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(above, name, flags, Mode::empty())
 }
 
 /// Opens the folder at `path` below `above`, made with mode 0755 where it is missing.

@@ -7,7 +7,7 @@ use rustix::fs::{AtFlags, RenameFlags};
 use super::look::Dress;
 use super::perform::open_originals;
 use super::place::{Places, temporary, unlink};
-use super::record::{Record, remove_converging, remove_halves, write_record};
+use super::record::{Record, Stand, read_record, remove_converging, remove_halves, write_record};
 use super::root::Root;
 use super::write;
 use crate::host::durable;
@@ -88,7 +88,11 @@ impl Undo {
                 let (_, directory) = write::open_directory(&dir, &name)?;
                 write::dress(&directory, was)
             }
-            Self::Record(record, Some(was)) => write_record(root, *record, was),
+            // A record that could not be written is what it was: on a full disk that is as well.
+            Self::Record(record, Some(was)) => match read_record(root, *record)? {
+                Stand::Known(is) if is == *was => Ok(()),
+                _ => write_record(root, *record, was),
+            },
             Self::Record(record, None) => {
                 let Some(folder) = super::record::open_folder(root, *record)? else { return Ok(()) };
                 let name = record.path().rsplit('/').next().unwrap_or_default();

@@ -76,10 +76,10 @@ impl Work<'_> {
     fn until_recorded(&mut self, contents: &dyn Contents, surveys: &[Survey]) -> Result<()> {
         let changing: Vec<&Survey> = surveys.iter().filter(|survey| survey.changes()).collect();
         for survey in &changing {
-            write_converging(self.root, survey.record, &announce(survey))?;
             if survey.cut.is_none() {
                 self.journal.push(Undo::Converging(survey.record));
             }
+            write_converging(self.root, survey.record, &announce(survey))?;
         }
         for survey in &changing {
             self.copy_originals(survey)?;
@@ -97,8 +97,8 @@ impl Work<'_> {
             if let super::record::Stand::Damaged(_) = survey.stand {
                 keep_damaged(self.root, survey.record)?;
             }
-            write_record(self.root, survey.record, &survey.next)?;
             self.journal.push(Undo::Record(survey.record, survey.stand.known().cloned().map(Box::new)));
+            write_record(self.root, survey.record, &survey.next)?;
         }
         Ok(())
     }
@@ -211,8 +211,7 @@ impl Work<'_> {
 
     fn sync(&self) -> Result<()> {
         for dir in self.devices.values() {
-            // A `Dir` is only a place in the tree (O_PATH).
-            rustix::fs::syncfs(dir.open(".")?).context("Writing to disk what was prepared")?;
+            rustix::fs::syncfs(&**dir).context("Writing to disk what was prepared")?;
         }
         Ok(())
     }
@@ -304,14 +303,15 @@ impl Work<'_> {
 
 /// What is announced before the first change.
 fn announce(survey: &Survey) -> Converging {
-    let mut also: Vec<Manifest> = Vec::new();
-    if let Some(cut) = &survey.cut {
-        also.push(cut.to.manifest.clone());
-        also.extend(cut.also.iter().cloned());
-    }
-    also.retain(|manifest| *manifest != survey.next.manifest);
-    also.dedup();
     let before = survey.before();
+    // Once the record is replaced, this alone still tells what was there before.
+    let mut also: Vec<Manifest> = vec![before.manifest];
+    for manifest in survey.cut.iter().flat_map(|cut| std::iter::once(&cut.to.manifest).chain(&cut.also)) {
+        if !also.contains(manifest) {
+            also.push(manifest.clone());
+        }
+    }
+    also.retain(|manifest| *manifest != survey.next.manifest && *manifest != Manifest::default());
     let mut made: BTreeSet<Utf8PathBuf> = survey.next.made.iter().cloned().collect();
     made.extend(before.made);
     made.extend(survey.cut.iter().flat_map(|cut| cut.made.iter().chain(&cut.to.made)).cloned());

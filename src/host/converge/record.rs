@@ -53,7 +53,7 @@ impl Stand {
 pub(super) struct Converging {
     /// The record that will be written.
     pub(super) to: Applied,
-    /// What runs before this one, that were cut short, may have left.
+    /// What was there before, and what runs that were cut short may have left.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) also: Vec<Manifest>,
     /// All directories that may have been made.
@@ -239,7 +239,11 @@ pub(super) fn keep_damaged(root: &Root, record: Record) -> Result<()> {
     }
 }
 
+/// Removes a file, if it is there; where it is not, a read-only file system is no obstacle.
 fn unlink(folder: &Dir, name: &str) -> Result<()> {
+    if folder.symlink_metadata(name).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
+        return Ok(());
+    }
     match folder.remove_file(name) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
         _ => Ok(()),

@@ -118,6 +118,7 @@ struct Walk<'r> {
     base: OwnedFd,
     gone: Vec<(String, OwnedFd)>,
     links: usize,
+    first_link: Option<Utf8PathBuf>,
 }
 
 impl<'r> Walk<'r> {
@@ -130,6 +131,7 @@ impl<'r> Walk<'r> {
             base: reopen(&root.dir, OFlags::PATH)?,
             gone: Vec::new(),
             links: 0,
+            first_link: None,
         };
         walk.start_at(wanted)?;
         Ok(walk)
@@ -170,7 +172,7 @@ impl<'r> Walk<'r> {
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let fd = match rustix::fs::openat(self.here(), &name, flags, Mode::empty()) {
                 Ok(fd) => fd,
-                Err(Errno::NOENT) => return Ok(self.scoped().unwrap_or(Way::Missing)),
+                Err(Errno::NOENT) => return Ok(self.dangling().unwrap_or(Way::Missing)),
                 Err(error) => return Err(error),
             };
             let stat = rustix::fs::fstat(&fd)?;
@@ -193,6 +195,7 @@ impl<'r> Walk<'r> {
     fn follow(&mut self, name: &str, link: &OwnedFd, owner: u32) -> rustix::io::Result<Option<Way>> {
         let path = self.path().join(name);
         self.links += 1;
+        self.first_link.get_or_insert_with(|| path.clone());
         if self.links > MOST_LINKS {
             return Ok(Some(Way::Link { path, why: "it leads in a circle".to_owned() }));
         }
@@ -210,6 +213,12 @@ impl<'r> Walk<'r> {
             self.push_front(Utf8Path::new(&target));
         }
         Ok(None)
+    }
+
+    /// A link that leads to what is missing.
+    fn dangling(&self) -> Option<Way> {
+        let why = "it leads nowhere".to_owned();
+        self.first_link.clone().map(|path| Way::Link { path, why })
     }
 
     /// Whether links led out of where the path belongs: another file system may be meant, or one that

@@ -310,6 +310,7 @@ impl<'a> Surveyor<'a> {
                 self.wanted(entry)?;
             }
         }
+        self.finish_made()?;
         self.leave_all()?;
         self.passwords()?;
         self.empty_directories()?;

@@ -61,9 +61,10 @@ impl Accounts {
             let home = Utf8Path::new(&user.home);
             if HOMES.iter().any(|folder| home.starts_with(folder))
                 && !HOMES[1..].contains(&home.as_str())
-                && let Ok(home) = resolve(target, &home.join("."))?
+                && let Ok(inside) = resolve(target, &home.join("inside"))?
+                && let Some(home) = inside.parent()
             {
-                homes.push((home, user.uid, user.gid));
+                homes.push((home.to_owned(), user.uid, user.gid));
             }
         }
         homes.sort();

@@ -9,7 +9,7 @@ use super::wanted::act;
 use super::{Act, Source, Surveyor, TEMPORARY, image_path};
 use crate::host::converge::How;
 use crate::host::converge::compare::{gaps, kind};
-use crate::host::converge::look::{Found, Kind, Sight};
+use crate::host::converge::look::{Dress, Found, Kind, Sight};
 use crate::model::manifest::{Entry, Node, Scope};
 
 /// What comes back at a path.
@@ -23,15 +23,19 @@ impl Surveyor<'_> {
     /// Plans what must go for all entries that only other manifests have.
     pub(super) fn leave_all(&mut self) -> Result<()> {
         let laid = self.laid.clone();
-        let mut leaving: BTreeMap<&Utf8Path, Vec<&Entry>> = BTreeMap::new();
+        let mut leaving: BTreeMap<Utf8PathBuf, Vec<&Entry>> = BTreeMap::new();
         for entry in laid.iter().flat_map(|manifest| &manifest.entries) {
-            if self.is_in_scope(&entry.path) && self.request.to.manifest.entry(&entry.path).is_none() {
-                leaving.entry(&entry.path).or_default().push(entry);
-            }
+            leaving.entry(entry.path.clone()).or_default().push(entry);
         }
+        // What could not return when its path left, since something was below it, may be able to now.
+        for original in self.next.originals.iter().filter(|original| !original.drift) {
+            leaving.entry(original.path.clone()).or_default();
+        }
+        leaving.retain(|path, _| self.is_in_scope(path) && self.request.to.manifest.entry(path).is_none());
         for (path, entries) in leaving {
-            if !self.handled.contains(path) {
-                self.leave(path, &entries)?;
+            // Where a directory is made for what comes, what was there before waits.
+            if !self.handled.contains(&path) && !self.planned.contains(&path) {
+                self.leave(&path, &entries)?;
             }
         }
         Ok(())
@@ -44,7 +48,12 @@ impl Surveyor<'_> {
             // Another file or link stands above it: nothing of ours is there.
             Sight::Blocked(_) => return Ok(()),
         };
-        let returning = self.returning(path, entries)?;
+        let mut returning = self.returning(path, entries)?;
+        if returning.is_none() && self.stays_as_parent(path) {
+            let Dress { mode, uid, gid, label } = self.parent_dress(path)?;
+            let node = Node::Directory { mode, uid, gid, label };
+            returning = Some(Returning { node, source: Source::Image, how: How::Mended });
+        }
         let node = returning.as_ref().map_or(Node::Absent, |returning| returning.node.clone());
         let labels = Scope::of(path).is_some_and(|scope| self.eye.is_labelled(scope));
         let is_so = gaps(&node, found.as_ref(), labels, |found| self.eye.digest(path, found))?.is_empty();
@@ -53,6 +62,17 @@ impl Surveyor<'_> {
         }
         self.next.originals.retain(|original| original.drift || original.path != path);
         Ok(())
+    }
+
+    /// Whether what stood there made room for us.
+    fn was_ours(&self, path: &Utf8Path) -> bool {
+        self.was_managed(path) || self.before.originals.iter().any(|own| own.path == path && !own.drift)
+    }
+
+    /// A directory of ours that was asked for, and now is only above what is asked for.
+    fn stays_as_parent(&self, path: &Utf8Path) -> bool {
+        let entries = &self.request.to.manifest.entries;
+        self.laid_made(path) && entries.iter().any(|entry| entry.path.starts_with(path))
     }
 
     /// Whether what stood there before us is dealt with.
@@ -66,7 +86,7 @@ impl Surveyor<'_> {
         let Some(found) = found else {
             let was_taken = entries.iter().any(|entry| entry.node == Node::Absent);
             // A run that was cut short had not laid it down yet: nothing was there before.
-            if !self.was_managed(path) && !was_taken {
+            if !self.was_ours(path) && !was_taken {
                 return Ok(true);
             }
             let Some(returning) = returning else { return Ok(true) };
@@ -77,7 +97,7 @@ impl Surveyor<'_> {
             return Ok(true);
         };
         match found.kind {
-            Kind::Directory => return Ok(self.leave_directory(path, entries, found, returning)),
+            Kind::Directory => return self.leave_directory(path, entries, found, returning),
             Kind::Pipe | Kind::Socket | Kind::Device => {
                 self.warnings.push(format!("{path} is {} now: left alone", found.kind.words()));
                 return Ok(false);
@@ -85,8 +105,13 @@ impl Surveyor<'_> {
             Kind::File | Kind::Symlink => {}
         }
         if self.is_edit(path, found)? {
-            // Never laid down by the run that was cut short: it is the person's own.
             if !self.was_managed(path) {
+                // Never laid down by the run that was cut short, or made since: it is the person's own.
+                self.next
+                    .originals
+                    .iter_mut()
+                    .filter(|own| own.path == path)
+                    .for_each(|own| own.drift = true);
                 return Ok(true);
             }
             self.set_aside(path, found)?;
@@ -105,22 +130,32 @@ impl Surveyor<'_> {
         entries: &[&Entry],
         found: &Found,
         returning: Option<Returning>,
-    ) -> bool {
+    ) -> Result<bool> {
         match returning {
             Some(Returning { node: node @ Node::Directory { .. }, how, .. }) => {
                 self.mend(path, &node, found, how);
-                true
+                Ok(true)
             }
-            Some(_) => {
-                self.warnings.push(format!("{path} is a directory now: left alone"));
-                false
+            Some(Returning { node, source, how }) => {
+                let wanted = &self.request.to.manifest.entries;
+                let is_used = wanted.iter().any(|entry| entry.path.starts_with(path));
+                if is_used || !self.holds_only_ours(path)? {
+                    if !entries.is_empty() {
+                        let words = "is a directory with other things in it: what was there before waits";
+                        self.warnings.push(format!("{path} {words}"));
+                    }
+                    return Ok(false);
+                }
+                self.leave_below(path)?;
+                self.step(path, how, act(&node, source, true), Some(found));
+                Ok(true)
             }
             None => {
                 let was_none = entries.iter().all(|entry| kind(&entry.node) != Some(Kind::Directory));
                 if was_none && !self.laid_made(path) {
                     self.warnings.push(format!("{path} is a directory now: left alone"));
                 }
-                true
+                Ok(true)
             }
         }
     }

@@ -24,7 +24,11 @@ impl Surveyor<'_> {
             _ => None,
         };
         let source = Source::Contents(object);
-        match self.eye.look(path)? {
+        let sight = match self.leaving_above(path)? {
+            Some(_) => Sight::Nothing,
+            None => self.eye.look(path)?,
+        };
+        match sight {
             Sight::Found(found) => {
                 let labels = Scope::of(path).is_some_and(|scope| self.eye.is_labelled(scope));
                 if gaps(node, Some(&found), labels, |found| self.eye.digest(path, found))?.is_empty() {
@@ -120,16 +124,22 @@ impl Surveyor<'_> {
         if self.planned.contains(parent) {
             return Ok(true);
         }
+        if let Some(at) = self.leaving_above(path)? {
+            if !self.planned.contains(&at) && !self.make_way(&at, path)? {
+                return Ok(false);
+            }
+            if self.planned.contains(parent) {
+                return Ok(true);
+            }
+            return self.make_parent(parent);
+        }
         match &*self.eye.way_to(parent)? {
             Way::Open(_) => return Ok(true),
             Way::Missing => {}
             Way::NoDirectory(at) => {
-                if !self.planned.contains(at) && !self.make_way(at, path)? {
-                    return Ok(false);
-                }
-                if self.planned.contains(parent) {
-                    return Ok(true);
-                }
+                let why = format!("{at} is no directory");
+                self.problem(path, ProblemKind::ParentIsNoDirectory, why, "move it away");
+                return Ok(false);
             }
             Way::Link { path: link, why } => {
                 let why = format!("{link} is a link: {why}");
@@ -137,6 +147,32 @@ impl Surveyor<'_> {
                 return Ok(false);
             }
         }
+        self.make_parent(parent)
+    }
+
+    /// A run may have been cut short between making a directory and giving it its mode and owner.
+    pub(super) fn finish_made(&mut self) -> Result<()> {
+        let Some(cut) = self.cut else { return Ok(()) };
+        for path in cut.made.iter().filter(|path| !self.before.made.contains(path)) {
+            let entries = &self.request.to.manifest.entries;
+            let is_above = entries.iter().any(|entry| entry.path.starts_with(path) && entry.path != *path);
+            let is_entry = self.request.to.manifest.entry(path).is_some();
+            if !is_above || is_entry || self.planned.contains(path) || !self.is_in_scope(path) {
+                continue;
+            }
+            let Sight::Found(found) = self.eye.look(path)? else { continue };
+            let Dress { mode, uid, gid, label } = self.parent_dress(path)?;
+            let node = Node::Directory { mode, uid, gid, label };
+            let labels = Scope::of(path).is_some_and(|scope| self.eye.is_labelled(scope));
+            let is_so = gaps(&node, Some(&found), labels, |found| self.eye.digest(path, found))?.is_empty();
+            if found.kind == Kind::Directory && !is_so {
+                self.mend(path, &node, &found, How::Mended);
+            }
+        }
+        Ok(())
+    }
+
+    fn make_parent(&mut self, parent: &Utf8Path) -> Result<bool> {
         if !self.parents(parent)? {
             return Ok(false);
         }
@@ -147,25 +183,35 @@ impl Surveyor<'_> {
         Ok(true)
     }
 
+    /// A file or link above a path that leaves, or becomes a directory: the way does not lead through it.
+    fn leaving_above(&self, path: &Utf8Path) -> Result<Option<Utf8PathBuf>> {
+        let is_no_directory = |entry: &Entry| !matches!(entry.node, Node::Directory { .. } | Node::Absent);
+        for above in path.ancestors().skip(1) {
+            let to = self.request.to.manifest.entry(above);
+            let leaves = to.is_none()
+                && self.laid.iter().filter_map(|manifest| manifest.entry(above)).any(is_no_directory);
+            let turns = to.is_some_and(|entry| matches!(entry.node, Node::Directory { .. }));
+            if (leaves || turns)
+                && let Sight::Found(found) = self.eye.look(above)?
+                && matches!(found.kind, Kind::File | Kind::Symlink)
+            {
+                return Ok(Some(above.to_owned()));
+            }
+        }
+        Ok(None)
+    }
+
     /// A file or link of ours stands where a directory must be, and leaves.
     fn make_way(&mut self, at: &Utf8Path, path: &Utf8Path) -> Result<bool> {
-        let is_ours = self.laid.iter().any(|manifest| manifest.entry(at).is_some());
-        let found = match self.eye.look(at)? {
-            Sight::Found(found) if matches!(found.kind, Kind::File | Kind::Symlink) => Some(found),
-            _ => None,
-        };
+        // An entry for a directory at that path comes first, and has made way.
         let stays = self.request.to.manifest.entry(at).is_some();
-        let (Some(found), true, false, true) = (found, is_ours, stays, path.starts_with(at)) else {
+        let (Sight::Found(found), false) = (self.eye.look(at)?, stays) else {
             let why = format!("{at} is no directory");
             self.problem(path, ProblemKind::ParentIsNoDirectory, why, "move it away");
             return Ok(false);
         };
         if self.is_edit(at, &found)? {
             self.set_aside(at, &found)?;
-        }
-        // What stood there before cannot return while something is below it: it is kept as an edit.
-        for original in self.next.originals.iter_mut().filter(|original| original.path == at) {
-            original.drift = true;
         }
         let dress = self.parent_dress(at)?;
         self.handled.insert(at.to_owned());
@@ -176,7 +222,7 @@ impl Surveyor<'_> {
     }
 
     /// How a directory above entries is made.
-    fn parent_dress(&self, path: &Utf8Path) -> Result<Dress> {
+    pub(super) fn parent_dress(&self, path: &Utf8Path) -> Result<Dress> {
         let manifests = std::iter::once(&self.request.to.manifest).chain(self.laid.iter().copied());
         let named = manifests.flat_map(|manifest| &manifest.parents).find(|parent| parent.path == path);
         if let Some(parent) = named {
@@ -193,10 +239,10 @@ impl Surveyor<'_> {
         })
     }
 
-    /// Whether a directory, which is ours, holds nothing but what is ours too.
+    /// Whether a directory, which a run of ours made, holds nothing but what is ours too.
     pub(super) fn holds_only_ours(&self, path: &Utf8Path) -> Result<bool> {
         let is_entry = |path: &Utf8Path| self.laid.iter().any(|manifest| manifest.entry(path).is_some());
-        if !is_entry(path) && !self.laid_made(path) {
+        if !self.laid_made(path) {
             return Ok(false);
         }
         for name in self.names_in(path)? {
@@ -225,7 +271,7 @@ impl Surveyor<'_> {
     }
 
     /// A directory of ours goes as a whole: edits in it are kept.
-    fn leave_below(&mut self, path: &Utf8Path) -> Result<()> {
+    pub(super) fn leave_below(&mut self, path: &Utf8Path) -> Result<()> {
         let below: Vec<Utf8PathBuf> = self
             .laid
             .iter()
@@ -242,9 +288,6 @@ impl Surveyor<'_> {
                 && self.is_edit(&child, &found)?
             {
                 self.set_aside(&child, &found)?;
-            }
-            for original in self.next.originals.iter_mut().filter(|original| original.path == child) {
-                original.drift = true;
             }
         }
         Ok(())
