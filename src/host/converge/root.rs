@@ -102,7 +102,7 @@ impl Root {
             Ok(fd) => Ok(Way::Open(as_dir(fd))),
             Err(Errno::NOENT) => Ok(Way::Missing),
             Err(Errno::LOOP | Errno::NOTDIR | Errno::NOSYS | Errno::XDEV) => {
-                Walk::new(self, path)?.to_the_end()
+                Walk::new(self, path)?.walk_to_the_end()
             }
             Err(error) => Err(error),
         }
@@ -163,7 +163,7 @@ impl<'r> Walk<'r> {
         path
     }
 
-    fn to_the_end(mut self) -> rustix::io::Result<Way> {
+    fn walk_to_the_end(mut self) -> rustix::io::Result<Way> {
         while let Some(name) = self.left.pop_front() {
             if name == ".." {
                 self.gone.pop();

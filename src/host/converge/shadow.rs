@@ -115,8 +115,8 @@ pub(super) fn change(
         let leaves = to.password.as_ref().is_none_or(|new| new.user != old.user);
         // What is not ours any more is somebody's own password.
         if leaves && after.hash(&old.user).is_some_and(|hash| is_ours(&old.user, &hash)) {
-            let returns = from.iter().filter_map(|record| record.original_password.as_ref());
-            let returns = returns.filter(|own| own.user == old.user && !own.hash.is_empty()).next();
+            let mut returns = from.iter().filter_map(|record| record.original_password.as_ref());
+            let returns = returns.find(|own| own.user == old.user && !own.hash.is_empty());
             after.set(&old.user, returns.map_or(LOCKED, |own| own.hash.as_str()), today);
         }
     }
