@@ -94,7 +94,8 @@ impl Scene {
         site.run(&self.arguments, &Watch::Not).ok();
         let site = site.next_boot(Down::InOrder).unwrap();
         let new = State::of(&copy);
-        assert!(old != new || name == "pull", "{name} changes nothing");
+        // After a pull the same boots, and a boot that was cut short is a boot that comes again.
+        assert!(old != new || name == "pull" || name.ends_with(" boot"), "{name} changes nothing");
         site.run(&self.arguments, &Watch::Not).ok();
         let site = site.next_boot(Down::InOrder).unwrap();
         assert_eq!(new.differences(&State::of(&copy)), Vec::<String>::new(), "{name} is not idempotent");

@@ -150,5 +150,12 @@ fn with_numbers_hidden(path: &str) -> String {
             part.to_owned()
         }
     });
-    parts.collect::<Vec<String>>().join("/")
+    let path = parts.collect::<Vec<String>>().join("/");
+    // libostree's refs of deployments, by boot version.
+    match path.split_once("repo/refs/heads/ostree/") {
+        Some((before, numbers)) if numbers.chars().all(|letter| letter.is_ascii_digit() || letter == '/') => {
+            format!("{before}repo/refs/heads/ostree/{}", vec!["N"; numbers.split('/').count()].join("/"))
+        }
+        _ => path,
+    }
 }
