@@ -42,7 +42,7 @@ impl Case<'_> {
             let seen = self.seen(&sysroot)?;
             let ended = self.judge(&outcome, seen)?;
             whole(&sysroot)?;
-            let again = site.run(&self.scene.arguments, &Watch::Not);
+            let again = site.run(self.scene.again(), &Watch::Not);
             if again.code != Some(0) {
                 return Err(format!("the same command again: {again}"));
             }

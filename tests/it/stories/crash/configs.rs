@@ -103,7 +103,7 @@ fn scene(
     let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
     let Host { sysroot, scratch, .. } = host;
     let expected = Expected::default();
-    Scene { name, about, sysroot, scratch, place, converges: true, arguments, expected, phases }
+    Scene { name, about, sysroot, scratch, place, converges: true, arguments, again: None, expected, phases }
 }
 
 impl Scene {
@@ -129,7 +129,10 @@ impl Scene {
         let path = write(&host, "new.yaml", &new());
         host.mcd(&["apply", &path, "--until", "prepared"]).ok();
         let about = "`mcd apply --resume` of the same change, prepared before.";
-        scene("resume", about, Place::Directory, host, &["apply", "--resume"], &SWITCHED[1..]).watched()
+        let mut scene = scene("resume", about, Place::Directory, host, &["apply", "--resume"], &SWITCHED[1..]);
+        // Once it is committed there is nothing to resume.
+        scene.again = Some(vec!["apply".to_owned(), path]);
+        scene.watched()
     }
 
     /// On the running root, without a reboot.
