@@ -129,7 +129,8 @@ impl Scene {
         let path = write(&host, "new.yaml", &new());
         host.mcd(&["apply", &path, "--until", "prepared"]).ok();
         let about = "`mcd apply --resume` of the same change, prepared before.";
-        let mut scene = scene("resume", about, Place::Directory, host, &["apply", "--resume"], &SWITCHED[1..]);
+        let mut scene =
+            scene("resume", about, Place::Directory, host, &["apply", "--resume"], &SWITCHED[1..]);
         // Once it is committed there is nothing to resume.
         scene.again = Some(vec!["apply".to_owned(), path]);
         scene.watched()

@@ -115,7 +115,8 @@ impl Scene {
         let expected = Expected::default();
         let Host { sysroot, scratch, .. } = host;
         let converges = false;
-        Self { name, about, sysroot, scratch, place, converges, arguments, again: None, expected, phases }.watched()
+        Self { name, about, sysroot, scratch, place, converges, arguments, again: None, expected, phases }
+            .watched()
     }
 
     /// An image that is in the repo becomes the next boot's.
