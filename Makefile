@@ -11,7 +11,8 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := build
 .PHONY: help build check check-fmt check-clippy check-docs check-generated check-units check-shell \
-        check-deny test test-unit kill-test crash-matrix oracle snap demo bench docs man completions install rpm clean tools
+        check-deny test test-unit kill-test crash-matrix vm-test vm-powercut oracle snap demo bench docs man \
+        completions install rpm clean tools
 
 T ?=
 N ?= 100
@@ -61,6 +62,7 @@ check-fmt:
 # Lints, with all features and as the small program of the initramfs. Touches target/.
 check-clippy: setup-build
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --test vm -- -D warnings
 	$(CARGO) clippy --no-default-features --lib --bins -- -D warnings
 
 # Links and mistakes in the documentation, private items too. Touches target/.
@@ -115,6 +117,14 @@ crash-matrix: setup-test build
 	MCD_CRASH_STEP=$(K) $(if $(filter 1,$(K)),MCD_CRASH_PAGE=$(CURDIR)/docs/crash-matrix.md) \
 	    $(CARGO) test --test it -- stories::crash::matrix --ignored --nocapture
 
+# Real boots in emulated machines, two at a time. Touches target/, the cache folder, /tmp; apt if something is missing.
+vm-test: setup-vm
+	$(CARGO) test --test vm -- --test-threads=2 $(T)
+
+# The disks that power cuts may leave: the long run, and its page. Touches target/, the cache folder, /tmp, docs/powercut.md.
+vm-powercut: setup-vm
+	MCD_VM_POWERCUT=docs/powercut.md $(CARGO) test --test vm -- --nocapture power_cut
+
 # Tests without root or network, in under a minute. Touches target/.
 test-unit:
 	$(CARGO) test --lib --bins -- $(T)
@@ -132,6 +142,7 @@ bench: setup-bench
 	$(CARGO) build --release --bin mcd
 	$(CARGO) build --package mcd-test-support --bin bench
 	tests/bench/run.sh $(TARGET)/release/mcd $(TARGET)/debug/bench
+	tests/bench/config.sh $(TARGET)/release/mcd $(TARGET)/debug/bench
 
 # ---- what is generated and shipped ------------------------------------------------------------
 

@@ -58,6 +58,7 @@ pub fn boot(root: &Root, stage: BootStage, now: i64) -> Result<BootReport> {
     // `/var`, where the record of a live apply stands, is there in the real root only.
     let cut = if stage == BootStage::Running { cut::find(root, &mut state) } else { None };
     let state = state;
+    let missing_below_usr = missing_below_usr(root, &state)?;
     let mut report = BootReport {
         version: BOOT_REPORT_VERSION,
         deployment: state
@@ -65,8 +66,9 @@ pub fn boot(root: &Root, stage: BootStage, now: i64) -> Result<BootReport> {
             .as_ref()
             .map(|found| format!("{}/{}.{}", found.stateroot, found.commit, found.serial)),
         belongs: state.belongs,
-        stranger: state.is_stranger(),
-        missing_below_usr: missing_below_usr(&state),
+        // On an image's own commit, a record is also what a live apply leaves.
+        stranger: state.belongs == Belongs::Stranger || !missing_below_usr.is_empty(),
+        missing_below_usr,
         changed: Vec::new(),
         set_aside: Vec::new(),
         differences: Vec::new(),
@@ -135,13 +137,15 @@ fn is_same(laid: &Applied, to: &Applied) -> bool {
     names(laid) == names(to) && laid.manifest == to.manifest
 }
 
-fn missing_below_usr(state: &Effective) -> Vec<String> {
+/// What a deployment without a manifest in its commit lacks of what is recorded.
+fn missing_below_usr(root: &Root, state: &Effective) -> Result<Vec<String>> {
     if !state.is_stranger() {
-        return Vec::new();
+        return Ok(Vec::new());
     }
-    let entries = state.to.manifest.entries.iter();
-    entries
-        .filter(|entry| Scope::of(&entry.path) == Some(Scope::Usr))
-        .map(|entry| entry.path.to_string())
-        .collect()
+    let mut missing: Vec<String> = differences(root, &state.to.manifest, &[Scope::Usr])?
+        .into_iter()
+        .map(|difference| difference.path.to_string())
+        .collect();
+    missing.dedup();
+    Ok(missing)
 }

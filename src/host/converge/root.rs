@@ -101,7 +101,9 @@ impl Root {
         match rustix::fs::openat2(base, below.as_str(), flags, Mode::empty(), resolve) {
             Ok(fd) => Ok(Way::Open(as_dir(fd))),
             Err(Errno::NOENT) => Ok(Way::Missing),
-            Err(Errno::LOOP | Errno::NOTDIR | Errno::NOSYS | Errno::XDEV) => Walk::new(self, path)?.finish(),
+            Err(Errno::LOOP | Errno::NOTDIR | Errno::NOSYS | Errno::XDEV) => {
+                Walk::new(self, path)?.walk_to_the_end()
+            }
             Err(error) => Err(error),
         }
     }
@@ -161,7 +163,7 @@ impl<'r> Walk<'r> {
         path
     }
 
-    fn finish(mut self) -> rustix::io::Result<Way> {
+    fn walk_to_the_end(mut self) -> rustix::io::Result<Way> {
         while let Some(name) = self.left.pop_front() {
             if name == ".." {
                 self.gone.pop();

@@ -7,6 +7,8 @@
 //! * [`sysroot`], [`booted`]: sysroots with a deployment, and "booting" them in a namespace.
 //! * [`machine`]: booting them for real, by systemd in a container.
 //! * [`strace`], [`listing`]: striking a command at a system call, and comparing what is on disk.
+//! * [`vm`]: booting a disk in an emulated machine, and cutting its power.
+//! * [`shipped`], [`cache`]: the program in a tree of an OS, and a folder to keep that in.
 //!
 //! Nothing here is mocked: repos are libostree's.
 
@@ -14,6 +16,7 @@
 #![allow(clippy::disallowed_methods)]
 
 pub mod booted;
+pub mod cache;
 pub mod compress;
 pub mod encapsulate;
 pub mod entry;
@@ -29,6 +32,8 @@ pub mod os;
 pub mod process;
 pub mod registry;
 pub mod scratch;
+pub mod shipped;
 pub mod strace;
 pub mod sysroot;
 pub mod tree;
+pub mod vm;

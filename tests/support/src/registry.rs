@@ -28,22 +28,27 @@ const START_DEADLINE: Duration = Duration::from_secs(20);
 impl Registry {
     /// A registry that anybody may read and write.
     pub fn start() -> Result<Self> {
-        Self::launch(None)
+        Self::launch(None, None)
+    }
+
+    /// A registry of what is in the folder `data`, made if it is not there; what is pushed stays there.
+    pub fn serve(data: &Path) -> Result<Self> {
+        Self::launch(None, Some(data))
     }
 
     /// A registry that wants this name and password.
     pub fn start_with_password(user: &str, password: &str) -> Result<Self> {
-        Self::launch(Some((user.to_owned(), password.to_owned())))
+        Self::launch(Some((user.to_owned(), password.to_owned())), None)
     }
 
-    fn launch(credentials: Option<(String, String)>) -> Result<Self> {
+    fn launch(credentials: Option<(String, String)>, data: Option<&Path>) -> Result<Self> {
         // Another process may take the port between the look and the registry's bind.
         for _ in 0..5 {
             let scratch = Scratch::new()?;
             let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
             let address = SocketAddr::from(([127, 0, 0, 1], port));
             let config = scratch.join("config.yml");
-            fs::write(&config, config_text(&scratch, address, credentials.as_ref())?)?;
+            fs::write(&config, config_text(&scratch, data, address, credentials.as_ref())?)?;
             let log = fs::File::create(scratch.join("log"))?;
             let arguments = ["serve", config.to_str().context("The scratch folder's name is not UTF-8")?];
             let mut process = Guarded::start("docker-registry", &arguments, |command| {
@@ -59,6 +64,11 @@ impl Registry {
     /// `127.0.0.1:PORT`.
     pub fn host(&self) -> String {
         self.address.to_string()
+    }
+
+    /// The port that it listens on.
+    pub fn port(&self) -> u16 {
+        self.address.port()
     }
 
     /// `127.0.0.1:PORT/NAME`, to which `:TAG` or `@DIGEST` may be added.
@@ -103,10 +113,11 @@ impl Registry {
 
 fn config_text(
     scratch: &Scratch,
+    data: Option<&Path>,
     address: SocketAddr,
     credentials: Option<&(String, String)>,
 ) -> Result<String> {
-    let data = scratch.join("data");
+    let data = data.map_or_else(|| scratch.join("data"), Path::to_owned);
     let mut text = format!(
         "version: 0.1\nlog:\n  level: info\n  accesslog:\n    disabled: true\nstorage:\n  filesystem:\n    rootdirectory: {}\n  delete:\n    enabled: true\nhttp:\n  addr: {address}\n",
         data.display()

@@ -29,6 +29,8 @@ pub struct BootEntry {
     pub options: String,
     /// The kernel's path below `/boot`.
     pub linux: String,
+    /// The initramfs' path there.
+    pub initrd: String,
     /// The deployment that its `ostree=` leads to.
     pub deployment: PathBuf,
 }
@@ -211,7 +213,8 @@ impl Sysroot {
             let deployment =
                 self.path.join(link).canonicalize().with_context(|| format!("Following /{link}"))?;
             let version: u64 = field("version")?.parse()?;
-            let entry = BootEntry { title: field("title")?, linux: field("linux")?, deployment, options };
+            let (title, linux, initrd) = (field("title")?, field("linux")?, field("initrd")?);
+            let entry = BootEntry { title, linux, initrd, deployment, options };
             found.push((version, entry));
         }
         found.sort_by_key(|(version, _)| std::cmp::Reverse(*version));
@@ -261,7 +264,8 @@ pub fn ostree() -> Command {
     command
 }
 
-fn mount_tmpfs(path: &Path, options: &str) -> Result<()> {
+/// Mounts a file system in memory.
+pub(crate) fn mount_tmpfs(path: &Path, options: &str) -> Result<()> {
     run(Command::new("mount")
         .args(["-t", "tmpfs", "-o", &format!("{options},mode=0755"), "tmpfs"])
         .arg(path))?;

@@ -15,7 +15,7 @@ fn with_password(id: &str, hash: &str) -> Applied {
 fn scene() -> Scene {
     let scene = Scene::new();
     scene.write("/etc/shadow", SHADOW);
-    std::fs::set_permissions(scene.real("/etc/shadow"), std::fs::Permissions::from_mode(0o000)).unwrap();
+    std::fs::set_permissions(scene.real("/etc/shadow"), std::fs::Permissions::from_mode(0o0)).unwrap();
     scene.write("/etc/passwd", "root:x:0:0::/root:/bin/sh\ncore:x:1000:1000::/home/core:/bin/sh\n");
     scene
 }
