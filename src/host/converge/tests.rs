@@ -1,5 +1,4 @@
 //! Converging on scratch roots. `root_*` needs privilege.
-#![allow(clippy::disallowed_methods, reason = "a person's own changes go by paths, and so do these")]
 
 // Tests look at their roots by plain paths, from outside.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used)]
