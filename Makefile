@@ -142,6 +142,7 @@ bench: setup-bench
 	$(CARGO) build --release --bin mcd
 	$(CARGO) build --package mcd-test-support --bin bench
 	tests/bench/run.sh $(TARGET)/release/mcd $(TARGET)/debug/bench
+	tests/bench/config.sh $(TARGET)/release/mcd $(TARGET)/debug/bench
 
 # ---- what is generated and shipped ------------------------------------------------------------
 

@@ -99,6 +99,7 @@ impl Host {
         };
         locked.remove_dropped_deployments()?;
         locked.remove_unfinished_records()?;
+        locked.close_switched()?;
         // A pull may have begun meanwhile: then the rest waits for the next cleanup.
         let exclusive = match repo_lock::try_exclusive(&repo_dir)? {
             Ok(exclusive) => exclusive,

@@ -11,7 +11,7 @@ use super::now;
 use super::records::entry;
 use super::status::lost;
 use crate::model::boots::{BootEntry, BootState};
-use crate::model::records::{HistoryOutcome, Intent};
+use crate::model::records::{HistoryEntry, HistoryOutcome, Intent};
 use crate::model::status::{DeploymentName, DeploymentStatus, HostStatus};
 
 /// What settling found.
@@ -40,6 +40,25 @@ impl HostLocked<'_> {
         };
         let lost = if fulfilled.is_some() { None } else { self.lost(&status)? };
         Ok(Settled { good, fulfilled, lost })
+    }
+
+    /// Closes a change of a host that does not run whose switch happened, and whose records a kill or a
+    /// full `/var` cut short. On a running host the next boot does that.
+    #[context("Closing the change that was switched to")]
+    pub(super) fn close_switched(&self) -> Result<()> {
+        let Some(intent) = self.host().readable_intent() else { return Ok(()) };
+        let status = self.status()?;
+        let is_switched =
+            status.deployments.iter().any(|one| one.id.as_ref() == Some(&intent.id) && !one.staged);
+        if self.host().is_booted() || !intent.is_committed() || !is_switched {
+            return Ok(());
+        }
+        let is_told = |told: &HistoryEntry| told.id == intent.id && told.outcome == HistoryOutcome::Committed;
+        if !self.host().history()?.entries.iter().any(is_told) {
+            self.append_history(entry(&intent, HistoryOutcome::Committed, None))?;
+        }
+        self.clear_intent()?;
+        Ok(())
     }
 
     /// Marks a deployment of ours good and moves our pin to it. What others made is not judged: the

@@ -80,8 +80,11 @@ impl Shadow {
         Some(String::from_utf8_lossy(field).into_owned())
     }
 
-    /// Sets a password; it was changed today.
+    /// Sets a password; it was changed today, if it is another one.
     fn set(&mut self, user: &str, hash: &str, today: i64) {
+        if self.hash(user).is_some_and(|old| old == hash) {
+            return;
+        }
         let number = self.line(user).unwrap_or_else(|| {
             self.0.push(user.as_bytes().to_vec());
             self.0.len() - 1

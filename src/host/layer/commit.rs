@@ -59,9 +59,10 @@ impl<'a> Writer<'a> {
         })
     }
 
-    /// Writes the objects and the commit, in the repo's transaction. The manifest then names them.
-    #[context("Writing the derived commit")]
-    pub(super) fn write(&mut self, made: &mut Composed, image_commit: &str) -> Result<String> {
+    /// Writes the objects of the tree, in the repo's transaction. The manifest then names them. Gives
+    /// the tree for [`Writer::commit`].
+    #[context("Writing the derived tree")]
+    pub(super) fn write(&mut self, made: &mut Composed) -> Result<ostree::RepoFile> {
         self.parents =
             made.manifest.parents.iter().map(|parent| (parent.path.clone(), parent.clone())).collect();
         self.remove_stale()?;
@@ -82,7 +83,11 @@ impl<'a> Writer<'a> {
         let bytes = manifest_bytes(&made.manifest)?;
         let object = self.carried_file(MANIFEST_PATH, &bytes)?;
         self.file_at(MANIFEST_PATH, &object)?;
-        self.commit(image_commit)
+        let root = self.repo.write_mtree(&self.root, gio::Cancellable::NONE)?;
+        Ok(root
+            .downcast_ref::<ostree::RepoFile>()
+            .context("The written tree is no file of the repo")?
+            .clone())
     }
 
     /// Puts an entry into the tree. Gives the object that holds a file's content.
@@ -251,19 +256,17 @@ impl<'a> Writer<'a> {
         Ok(checksum)
     }
 
-    fn commit(&self, image_commit: &str) -> Result<String> {
+    /// Writes the commit of that tree. Not in the same transaction: that gives objects their names in
+    /// no order, and a kill in between would leave a commit whose tree is not all there.
+    #[context("Writing the derived commit")]
+    pub(super) fn commit(&self, root: &ostree::RepoFile, image_commit: &str) -> Result<String> {
         let (image, _) = self.repo.load_commit(image_commit)?;
-        let root = self.repo.write_mtree(&self.root, gio::Cancellable::NONE)?;
-        let root = root
-            .downcast_ref::<ostree::RepoFile>()
-            .context("The written tree is no file of the repo")?
-            .clone();
         let commit = self.repo.write_commit_with_time(
             None,
             Some("Image with its configuration"),
             None,
             Some(&metadata(&image, image_commit)),
-            &root,
+            root,
             ostree::commit_get_timestamp(&image),
             gio::Cancellable::NONE,
         )?;

@@ -95,8 +95,9 @@ pub fn layer(repo: &ostree::Repo, request: &LayerRequest<'_>) -> Result<Layered>
     let objects = Objects::of(request.previous, same_image);
     let mut writer = Writer::new(repo, &target, &labels, &held, objects, request.image_commit)?;
     let transaction = repo.auto_transaction(gio::Cancellable::NONE)?;
-    let commit = writer.write(&mut made, request.image_commit)?;
+    let root = writer.write(&mut made)?;
     transaction.commit(gio::Cancellable::NONE)?;
+    let commit = writer.commit(&root, request.image_commit)?;
     let written = writer.written;
     Ok(Layered { commit, manifest: made.manifest, written, warnings: made.warnings })
 }

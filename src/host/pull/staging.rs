@@ -31,6 +31,8 @@ use super::objects::{Checksum, Kind, loose_path};
 
 /// Every staging folder's name begins so.
 const PREFIX: &str = "mcd-import-";
+/// The name of what a transaction of libostree's writes begins so, beside a lock.
+const TRANSACTION_PREFIX: &str = "staging-";
 /// Below `refs/heads`.
 const HEADS: &str = "refs/heads";
 
@@ -320,8 +322,27 @@ pub fn remove_leftovers(repo: &ostree::Repo) -> Result<Leftovers> {
         tmp.remove_dir_all(&name)?;
         removed.folders.push(name);
     }
+    remove_transactions(&tmp)?;
     removed.folders.sort();
     Ok(removed)
+}
+
+/// Removes what killed transactions of libostree's left, a folder and a lock each. libostree does that
+/// too, a day later. Every living one holds the repo's lock, which the caller has for itself.
+fn remove_transactions(tmp: &Dir) -> Result<()> {
+    for entry in tmp.entries()? {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        if !name.starts_with(TRANSACTION_PREFIX) {
+            continue;
+        }
+        if entry.file_type()?.is_dir() {
+            tmp.remove_dir_all(&name)?;
+        } else {
+            tmp.remove_file(&name)?;
+        }
+    }
+    Ok(())
 }
 
 fn open_tmp(repo: &ostree::Repo) -> Result<Dir> {

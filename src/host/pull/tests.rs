@@ -415,6 +415,9 @@ fn root_leftovers_of_killed_runs_are_found_and_removed() {
     let tmp = scene.path("repo/tmp/mcd-import-1-0");
     std::fs::create_dir_all(tmp.join("layer-0/0")).unwrap();
     std::fs::write(tmp.join("layer-0/0/large"), vec![1; 10_000]).unwrap();
+    let transaction = scene.path("repo/tmp/staging-0000-1");
+    std::fs::create_dir_all(transaction.join("ab")).unwrap();
+    std::fs::write(transaction.with_file_name("staging-0000-1-lock"), "").unwrap();
     let live = staging::Staging::create(&staging::repo_dir(&scene.target).unwrap()).unwrap();
     let found = leftovers(&scene.target).unwrap();
     assert_eq!(found.folders, ["mcd-import-1-0"]);
@@ -425,12 +428,11 @@ fn root_leftovers_of_killed_runs_are_found_and_removed() {
     assert_eq!(removed.unwrap(), found);
     assert_eq!(leftovers(&scene.target).unwrap(), Leftovers::default());
     drop(live);
+    let left = std::fs::read_dir(Path::new(&scene.path("repo/tmp"))).unwrap();
+    let names: Vec<_> = left.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     assert!(
-        std::fs::read_dir(Path::new(&scene.path("repo/tmp"))).unwrap().all(|entry| !entry
-            .unwrap()
-            .file_name()
-            .to_string_lossy()
-            .starts_with("mcd-import"))
+        !names.iter().any(|name| name.starts_with("mcd-import") || name.starts_with("staging-")),
+        "{names:?}"
     );
 }
 

@@ -77,6 +77,10 @@ pub fn apply_to_root(
     recover::continue_live_on(&ground, records.live()?, sink, only_look)?;
     let compared = compare(place, request, sink)?;
     if means_the_same(&compared.before.manifest, &compared.manifest) {
+        if !only_look {
+            // A run that was cut short, and that this one may have ended, has not come to that.
+            store::prune(&place.root, &[&compared.before.manifest])?;
+        }
         return Ok(RootOutcome::NothingToDo);
     }
     let proposal = propose_compared(place, &compared)?;

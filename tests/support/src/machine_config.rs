@@ -74,6 +74,14 @@ impl MachineConfig {
         self
     }
 
+    /// Without this in `spec`.
+    pub fn without(mut self, key: &str) -> Self {
+        if let Some(fields) = self.spec.as_object_mut() {
+            fields.remove(key);
+        }
+        self
+    }
+
     /// With `osImageURL`.
     pub fn image(self, image: &str) -> Self {
         self.spec("osImageURL", json!(image))

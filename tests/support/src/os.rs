@@ -55,6 +55,8 @@ impl Tree {
         ))
         .with(Entry::file(format!("{folder}/contexts/files/file_contexts"), FILE_CONTEXTS))
         .with(Entry::file(format!("{folder}/policy/policy.33"), "a policy of no rules"))
+        // libostree starts it at each deployment of a tree with a policy.
+        .with(Entry::program("usr/sbin/semodule", idle_program()))
     }
 
     /// With users below `usr/lib`, as systems have them that read those by nss-altfiles; `/etc/passwd`
@@ -85,6 +87,31 @@ impl Tree {
         }
         self
     }
+}
+
+/// A program that ends at once and is fine, without libraries: `exit(0)` in an ELF of one segment.
+fn idle_program() -> Vec<u8> {
+    let (machine, code): (u16, &[u8]) = if cfg!(target_arch = "aarch64") {
+        (183, &[0x00, 0x00, 0x80, 0xd2, 0xa8, 0x0b, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4])
+    } else {
+        (62, &[0x31, 0xff, 0xb8, 0x3c, 0x00, 0x00, 0x00, 0x0f, 0x05])
+    };
+    const BASE: u64 = 0x40_0000;
+    const HEADERS: u64 = 64 + 56;
+    let mut elf = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
+    let short = |elf: &mut Vec<u8>, numbers: &[u16]| {
+        numbers.iter().for_each(|number| elf.extend(number.to_le_bytes()));
+    };
+    // Executable, of version 1; entry, program headers, no sections.
+    short(&mut elf, &[2, machine, 1, 0]);
+    [BASE + HEADERS, 64, 0].iter().for_each(|number| elf.extend(number.to_le_bytes()));
+    short(&mut elf, &[0, 0, 64, 56, 1, 64, 0, 0]);
+    // One segment: loaded, readable, executable, all of the file.
+    short(&mut elf, &[1, 0, 5, 0]);
+    let length = HEADERS + code.len() as u64;
+    [0, BASE, BASE, length, length, 4096].iter().for_each(|number| elf.extend(number.to_le_bytes()));
+    elf.extend(code);
+    elf
 }
 
 fn configurable(tree: Tree) -> Tree {
@@ -205,4 +232,18 @@ fn units(tree: Tree) -> Tree {
     ]
     .into_iter()
     .fold(tree, Tree::with)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn the_idle_program_runs() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("program");
+        std::fs::write(&path, super::idle_program()).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(std::process::Command::new(&path).status().unwrap().success());
+    }
 }

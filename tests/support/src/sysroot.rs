@@ -264,7 +264,8 @@ pub fn ostree() -> Command {
     command
 }
 
-fn mount_tmpfs(path: &Path, options: &str) -> Result<()> {
+/// Mounts a file system in memory.
+pub(crate) fn mount_tmpfs(path: &Path, options: &str) -> Result<()> {
     run(Command::new("mount")
         .args(["-t", "tmpfs", "-o", &format!("{options},mode=0755"), "tmpfs"])
         .arg(path))?;

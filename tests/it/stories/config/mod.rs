@@ -3,6 +3,7 @@
 mod apply;
 mod diff;
 mod live;
+mod random;
 mod root;
 
 use std::path::PathBuf;

@@ -92,7 +92,8 @@ fn counts(outcomes: Option<&BTreeMap<Ended, usize>>, fate: Fate) -> String {
         (Fate::Kill, Ended::New) => "new",
         (Fate::Fail(_), Ended::Old) => "undone",
         (Fate::Fail(_), Ended::New) => "done",
-        (_, Ended::Undecided) => "exit 4",
+        (Fate::Kill, Ended::Undecided) => "between",
+        (Fate::Fail(_), Ended::Undecided) => "exit 4",
         (_, Ended::Missed) => "missed",
     };
     let told: Vec<String> =
@@ -136,6 +137,8 @@ Written by `make crash-matrix`. Each command runs on a real sysroot once for eve
 * `ostree fsck` finds nothing.
 * The same command again leads to the new state.
 * After `mcd cleanup` the names on the disk are those that an undisturbed run leaves.
+
+A root without OSTree has no boot that would choose: there a kill may leave it *between* the two, and the next run goes on.
 
 Calls are counted by name and thread, as strace does; those of child processes are struck where they make more calls of a name than `mcd` itself. *Missed* runs took another way than the recorded one and ended undisturbed.
 ";

@@ -48,56 +48,56 @@ fn sample(scene: &Scene, count: usize) {
 
 #[test]
 fn root_crash_sample_of_a_pivot() {
-    sample(&Scene::pivot(), 14);
+    sample(&Scene::pivot(), 6);
 }
 
 #[test]
 fn root_crash_sample_of_a_pull() {
-    sample(&Scene::pull(), 12);
+    sample(&Scene::pull(), 6);
 }
 
 #[test]
 fn root_crash_sample_of_a_booted_pivot() {
-    sample(&Scene::booted_pivot(), 12);
+    sample(&Scene::booted_pivot(), 5);
 }
 
 #[test]
 fn root_crash_sample_of_a_rollback() {
-    sample(&Scene::rollback(), 8);
+    sample(&Scene::rollback(), 4);
 }
 
 #[test]
 fn root_crash_sample_of_an_apply() {
-    sample(&Scene::apply(), 12);
+    sample(&Scene::apply(), 8);
 }
 
 #[test]
 fn root_crash_sample_of_a_booted_apply() {
-    sample(&Scene::booted_apply(), 8);
+    sample(&Scene::booted_apply(), 4);
 }
 
 #[test]
 fn root_crash_sample_of_a_live_apply() {
-    sample(&Scene::live_apply(), 12);
+    sample(&Scene::live_apply(), 6);
 }
 
 #[test]
 fn root_crash_sample_of_a_resume() {
-    sample(&Scene::resume(), 4);
+    sample(&Scene::resume(), 3);
 }
 
 #[test]
 fn root_crash_sample_of_the_boot() {
-    sample(&Scene::early_boot(), 12);
-    sample(&Scene::late_boot(), 8);
+    sample(&Scene::early_boot(), 5);
+    sample(&Scene::late_boot(), 4);
 }
 
 #[test]
 fn root_crash_sample_of_a_forget() {
-    sample(&Scene::forget(), 4);
+    sample(&Scene::forget(), 3);
 }
 
 #[test]
 fn root_crash_sample_of_a_root_without_ostree() {
-    sample(&Scene::plain_root(), 8);
+    sample(&Scene::plain_root(), 4);
 }

@@ -54,7 +54,10 @@ impl State {
 /// A root that no OSTree made.
 fn plain(root: &Path) -> Listing {
     let mut listing = with_record(root, "etc/mcd/applied.json", &|path| {
-        path.strip_prefix("var/").is_some_and(is_own_record)
+        // What a cut run left is for the next one; in the end there must be none, see `remains`.
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let is_left = name.starts_with(".mcd-") || name == "converging.json";
+        is_left || path.strip_prefix("var/").is_some_and(is_own_record)
     });
     let var = with_record(root, "var/lib/mcd/applied.json", &|_| false);
     if let Some(line) = var.line("var/lib/mcd/applied.json") {
@@ -150,5 +153,12 @@ fn with_numbers_hidden(path: &str) -> String {
             part.to_owned()
         }
     });
-    parts.collect::<Vec<String>>().join("/")
+    let path = parts.collect::<Vec<String>>().join("/");
+    // libostree's refs of deployments, by boot version.
+    match path.split_once("repo/refs/heads/ostree/") {
+        Some((before, numbers)) if numbers.chars().all(|letter| letter.is_ascii_digit() || letter == '/') => {
+            format!("{before}repo/refs/heads/ostree/{}", vec!["N"; numbers.split('/').count()].join("/"))
+        }
+        _ => path,
+    }
 }

@@ -6,14 +6,20 @@
 
 use std::fs::OpenOptions;
 use std::path::PathBuf;
+use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
 use crate::scratch::Scratch;
+use crate::sysroot::mount_tmpfs;
 use crate::vm::block_log::{BlockLog, Entry};
 use crate::vm::disk::Disk;
 
 const PIECE: u64 = 4096;
+/// Two disks, of which a third is in use.
+const MEMORY: &str = "size=4g";
+/// Where they are.
+const FOLDER: &str = "memory";
 
 /// One moment at which the power may go, and what the disk made of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,14 +92,17 @@ impl<'a> Replay<'a> {
     /// `before` is the disk as it was when the log began.
     pub fn new(log: &'a BlockLog, before: &Disk) -> Result<Self> {
         let scratch = Scratch::new()?;
-        let durable = before.copy_to(&scratch.join("durable"))?;
+        // Hundreds of copies of a disk are nothing for a real one.
+        std::fs::create_dir(scratch.join(FOLDER))?;
+        mount_tmpfs(&scratch.join(FOLDER), MEMORY)?;
+        let durable = before.copy_to(&scratch.join(FOLDER).join("durable"))?;
         Ok(Self { log, durable, applied: 0, scratch })
     }
 
     /// The disk after this cut. Cuts must come in order; the disk goes with the next one.
     pub fn disk(&mut self, cut: &Cut) -> Result<Disk> {
         self.advance(cut.durable)?;
-        let image: PathBuf = self.scratch.join("cut");
+        let image: PathBuf = self.scratch.join(FOLDER).join("cut");
         let disk = self.durable.copy_to(&image)?;
         let file = OpenOptions::new().write(true).open(&image)?;
         for &(offset, data, length) in &cut.luck {
@@ -112,6 +121,13 @@ impl<'a> Replay<'a> {
         }
         self.applied = to;
         Ok(())
+    }
+}
+
+impl Drop for Replay<'_> {
+    fn drop(&mut self) {
+        // Also when the scratch folder is kept: memory is not.
+        let _ = Command::new("umount").arg("-l").arg(self.scratch.join(FOLDER)).output();
     }
 }
 

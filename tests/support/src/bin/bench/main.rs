@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods)]
 
 mod chart;
+mod config;
 mod measure;
 mod report;
 mod results;
@@ -12,9 +13,11 @@ use anyhow::{Result, bail};
 
 const USAGE: &str = "usage: bench measure RESULTS CASE WHO COMMAND [ARGUMENT]…
        bench report RESULTS FACTS DOCUMENT PICTURE
+       bench configs FOLDER | loop FOLDER FILES | hash FOLDER | report-config RESULTS FACTS DOCUMENT
 measure runs the command and appends a line to RESULTS: case, who, wall seconds, CPU seconds of all
 processes, peak memory of the process itself and of its descendants in MiB.
-report puts FACTS, medians and ratios into DOCUMENT between its markers, and draws PICTURE.";
+report puts FACTS, medians and ratios into DOCUMENT between its markers, and draws PICTURE.
+configs writes the MachineConfigs of config.sh; loop and hash are its yardsticks.";
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -25,6 +28,12 @@ fn main() -> Result<()> {
         }
         ["report", results, facts, document, picture] => {
             report::report(Path::new(results), Path::new(facts), Path::new(document), Path::new(picture))
+        }
+        ["configs", folder] => config::write_configs(Path::new(folder)),
+        ["loop", folder, files] => config::plain_loop(Path::new(folder), files.parse()?),
+        ["hash", folder] => config::hash(Path::new(folder)),
+        ["report-config", results, facts, document] => {
+            config::report(Path::new(results), Path::new(facts), Path::new(document))
         }
         _ => bail!(USAGE),
     }
