@@ -22,6 +22,9 @@ pub const MESSAGE_REFUSED: &str = "75071df498564ab38557e0c77fee25aa";
 /// Something failed half-way and could not be undone: a person is needed.
 pub const MESSAGE_NOT_UNDONE: &str = "2f296fca52504c0b8824f9d6b3b2f65c";
 
+/// A configuration was applied without a reboot.
+pub const MESSAGE_APPLIED: &str = "4c0b9f0a6e3d4b7c8f27d3a95be1c604";
+
 /// A boot laid down what belongs on its deployment.
 pub const MESSAGE_CONVERGED: &str = "5b1f3f0c2a0e4d5f9d64a7f7be1f2c83";
 
@@ -56,6 +59,18 @@ pub fn committed(image: &str, deployment: &DeploymentName, rolled_back: bool) {
     } else {
         tracing::info!(MESSAGE_ID = MESSAGE_COMMITTED, image, deployment, "The next boot starts {image}");
     }
+}
+
+/// Tells operators what was applied on the running system.
+pub fn applied(config: &str, changed: usize, actions: &[String]) {
+    let actions = actions.join(", ");
+    tracing::info!(
+        MESSAGE_ID = MESSAGE_APPLIED,
+        config,
+        changed,
+        actions,
+        "Applied {config} without a reboot"
+    );
 }
 
 /// Tells operators what a boot laid down, and what they should know of it.

@@ -70,6 +70,7 @@ impl Configured {
         self.is_managed().then(|| ConfigStatus {
             names: self.manifest.names.clone(),
             entries: self.manifest.entries.len(),
+            extensions_image: self.manifest.extensions_image.clone(),
             commit: self.commit.clone().filter(|commit| *commit != deployment.name.checksum),
             stranger,
             missing: self.missing.clone(),

@@ -38,6 +38,28 @@ impl Host {
         self.status_of(&self.load()?)
     }
 
+    /// The same with what is managed on each deployment: manifests of thousands of entries are read for
+    /// that, which only a person needs.
+    pub fn status_with_config(&self) -> Result<HostStatus> {
+        let mut status = self.status()?;
+        for deployment in &mut status.deployments {
+            match self.configured(deployment) {
+                Ok(configured) => {
+                    status.notices.extend(configured.notice(deployment));
+                    deployment.config = configured.status(deployment);
+                }
+                Err(error) => status.notices.push(format!("{error:#}")),
+            }
+        }
+        if self.live().is_ok_and(|live| live.is_some()) {
+            status.notices.push(
+                "a live apply was cut, or is under way; the next change or `mcd verify --repair` ends it"
+                    .to_owned(),
+            );
+        }
+        Ok(status)
+    }
+
     /// What a new deployment would push out of the boot order.
     pub fn removed_by_a_new_deployment(&self) -> Result<Vec<DeploymentName>> {
         let after = crate::model::boot_order::after_deploy(&self.status()?.deployments);
@@ -53,15 +75,8 @@ impl Host {
         let mut deployments = Vec::new();
         for (index, one) in sysroot.deployments().iter().enumerate() {
             let is_booted = booted.as_ref().is_some_and(|booted| booted.equal(one));
-            let mut status = deployment_status(&repo, one, index, is_booted, &boots)?;
+            let status = deployment_status(&repo, one, index, is_booted, &boots)?;
             notices.extend(notice_of(one, &status, &boots));
-            match self.configured(&status) {
-                Ok(configured) => {
-                    notices.extend(configured.notice(&status));
-                    status.config = configured.status(&status);
-                }
-                Err(error) => notices.push(format!("{error:#}")),
-            }
             deployments.push(status);
         }
         if let Some(target) = rollback_target(&deployments).map(|target| target.index) {

@@ -43,6 +43,9 @@ pub struct Manifest {
     /// `spec.extensions`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub extensions: Vec<String>,
+    /// `spec.baseOSExtensionsContainerImage`: told by `status`, nothing is installed from it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extensions_image: Option<String>,
     /// Sorted by path, each path once.
     #[serde(default)]
     pub entries: Vec<Entry>,

@@ -69,6 +69,9 @@ pub struct ConfigStatus {
     pub names: Vec<String>,
     /// The number of managed paths.
     pub entries: usize,
+    /// The image of extensions that the MachineConfig names; nothing is installed from it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extensions_image: Option<String>,
     /// The derived commit that holds the contents, where it is another than the deployment's own: that
     /// of a live apply, or of the deployment whose `/etc` another tool took over.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -8,7 +8,7 @@ use super::{Session, acquire};
 use crate::error::Fault;
 use crate::host::{DeployRequest, HostLocked, history_entry};
 use crate::model::event::Event;
-use crate::model::records::{HistoryOutcome, Intent, IntentState};
+use crate::model::records::{HistoryOutcome, Intent, IntentState, describe_config};
 use crate::plan::preflight;
 
 /// The second gate: exact numbers, and everything else that would make the deployment fail later.
@@ -36,10 +36,11 @@ pub(super) fn commit(session: &Session, locked: &HostLocked<'_>, mut intent: Int
     match locked.deploy(&DeployRequest::from(&intent)) {
         Ok(deployed) => {
             note_switched(session, locked, &intent, deployed.staged);
-            let image = intent
-                .asked
-                .as_ref()
-                .map_or_else(|| "other kernel arguments".to_owned(), ToString::to_string);
+            let image = match (&intent.asked, &intent.config) {
+                (Some(image), _) => image.to_string(),
+                (None, Some(names)) => describe_config(names),
+                (None, None) => "other kernel arguments".to_owned(),
+            };
             Ok(Outcome::Committed { image, name: deployed.name, staged: deployed.staged })
         }
         Err(error) => {

@@ -10,11 +10,12 @@ use crate::model::manifest::Manifest;
 /// Whether two manifests ask for the same of a host, and say the same about where it comes from.
 /// Labels, and where contents are kept, do not count.
 pub fn means_the_same(one: &Manifest, other: &Manifest) -> bool {
-    let said = |manifest: &Manifest| {
-        let Manifest { names, kernel_arguments, kernel_type, extensions, .. } = manifest.clone();
-        (names, kernel_arguments, kernel_type, extensions)
-    };
-    said(one) == said(other) && Changes::between(one, other, &|_| None).is_empty()
+    let same_words = one.names == other.names
+        && one.kernel_arguments == other.kernel_arguments
+        && one.kernel_type == other.kernel_type
+        && one.extensions == other.extensions
+        && one.extensions_image == other.extensions_image;
+    same_words && Changes::between(one, other, &|_| None).is_empty()
 }
 
 /// What was found when the three were compared.

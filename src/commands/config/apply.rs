@@ -11,9 +11,10 @@ use crate::interrupt::Interrupt;
 use crate::logging;
 use crate::model::config::Config;
 use crate::model::event::{Event, EventSink};
+use crate::model::records::describe_config;
 use crate::options::Reboot;
 use crate::options::config::{ApplyOptions, AskedConfig};
-use crate::pipeline::config::{ConfigRequest, PlainRoot, RootOutcome, apply, apply_to_root};
+use crate::pipeline::config::{ConfigRequest, Done, PlainRoot, RootOutcome, apply, apply_to_root};
 use crate::pipeline::{self, Outcome, Session, Until};
 use crate::ui::{Printer, Progress};
 
@@ -50,6 +51,9 @@ fn on_host(
     if let Outcome::Committed { image, name, .. } = &outcome {
         logging::committed(image, name, false);
     }
+    if let Outcome::Applied(done) = &outcome {
+        note_applied(done);
+    }
     let (line, text) = describe(&outcome, "apply");
     progress.end(&line, || text);
     let completes = matches!(outcome, Outcome::NothingToDo(_) | Outcome::Committed { .. });
@@ -57,6 +61,12 @@ fn on_host(
         reboot::ask(options.force, progress)?;
     }
     Ok(matches!(outcome, Outcome::NothingToDo(_)))
+}
+
+/// For the journal.
+pub(super) fn note_applied(done: &Done) {
+    let actions: Vec<String> = done.live.actions.iter().map(ToString::to_string).collect();
+    logging::applied(&describe_config(&done.live.to.manifest.names), done.converged.changed.len(), &actions);
 }
 
 fn on_root(

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+use super::apply::note_applied;
 use super::place::{self, Opened};
 use crate::commands::change::{Line, describe};
 use crate::commands::{Ended, open};
@@ -39,6 +40,9 @@ fn on_host(
     let outcome = interrupt.explain(forget(session, &request(options, wants_reboot)))?;
     if let Outcome::Committed { image, name, .. } = &outcome {
         logging::committed(image, name, false);
+    }
+    if let Outcome::Applied(done) = &outcome {
+        note_applied(done);
     }
     let (line, text) = describe(&outcome, "apply");
     progress.end(&line, || text);

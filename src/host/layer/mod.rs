@@ -190,6 +190,7 @@ fn describe(made: &mut Composed, config: Option<&Config>, source: &Source, previ
         manifest.kernel_arguments.clone_from(&previous.kernel_arguments);
         manifest.kernel_type.clone_from(&previous.kernel_type);
         manifest.extensions.clone_from(&previous.extensions);
+        manifest.extensions_image.clone_from(&previous.extensions_image);
     }
     let Some(config) = config.filter(|_| *source == Source::MachineConfig) else { return };
     manifest.names.clone_from(&config.names);
@@ -198,6 +199,7 @@ fn describe(made: &mut Composed, config: Option<&Config>, source: &Source, previ
         // A MachineConfig, which speaks of packages too.
         manifest.kernel_type.clone_from(&config.kernel_type);
         manifest.extensions.clone_from(&config.extensions);
+        manifest.extensions_image.clone_from(&config.extensions_image);
     }
 }
 

@@ -86,10 +86,11 @@ pub(super) fn no_boot_parts(request: &ConfigRequest) -> Result<(), Fault> {
         ("kernelArguments", arguments),
         ("kernelType", config.kernel_type.is_some()),
         ("extensions", !config.extensions.is_empty()),
+        ("fips", config.fips == Some(true)),
     ];
     match asks.iter().find(|(_, is_asked)| *is_asked) {
         Some((field, _)) => Err(Fault::refused(format!("spec.{field} is refused for --root"))
-            .why("a root without OSTree has neither image nor boot entries of mcd's")
+            .why("a root without OSTree has neither image nor boot entries that mcd could change")
             .next("leave the field out")),
         None => Ok(()),
     }

@@ -111,15 +111,13 @@ impl Run<'_> {
     fn stages(&self, live: &mut Live, tried: &mut usize) -> Result<Converged> {
         let converged = self.lay_down(&live.to, &live.back.manifest)?;
         if live.owes_actions() {
-            live.state = LiveState::Acting;
-            self.ground.write_live(live)?;
+            self.note(live, LiveState::Acting);
             for action in live.actions.iter().filter(|_| self.ground.runs()) {
                 *tried += 1;
                 actions::run(action, self.sink)?;
             }
         }
-        live.state = LiveState::Staging;
-        self.ground.write_live(live)?;
+        self.note(live, LiveState::Staging);
         self.ground.bring_forward(live)?;
         Ok(converged)
     }
@@ -127,7 +125,7 @@ impl Run<'_> {
     /// Back to what was there before, because of `cause`. Gives the error to end with.
     pub(super) fn back(&self, mut live: Live, tried: usize, cause: &anyhow::Error) -> anyhow::Error {
         let had_staged = live.state == LiveState::Staging;
-        live.state = LiveState::Undoing;
+        self.note(&mut live, LiveState::Undoing);
         let names = describe_config(&live.to.manifest.names);
         let undone = self.undo(&live, had_staged, tried);
         let why = Some(format!("{cause:#}"));
@@ -154,10 +152,6 @@ impl Run<'_> {
     }
 
     fn undo(&self, live: &Live, had_staged: bool, tried: usize) -> Result<()> {
-        if let Err(error) = self.ground.write_live(live) {
-            // A full disk must not keep the old files from coming back.
-            self.warn(format!("the record of the live apply cannot be written: {error:#}"));
-        }
         self.lay_down(&live.back, &live.to.manifest)?;
         for action in live.actions.iter().take(tried) {
             if let Err(error) = actions::run(action, self.sink) {
@@ -168,6 +162,15 @@ impl Run<'_> {
             self.ground.bring_back(live)?;
         }
         self.ground.clear_live()
+    }
+
+    /// Notes how far it is. Where that cannot be written, a run that finds the older state does more
+    /// than it must, which is no harm; a full disk must not keep the old files from coming back.
+    fn note(&self, live: &mut Live, state: LiveState) {
+        live.state = state;
+        if let Err(error) = self.ground.write_live(live) {
+            self.warn(format!("the record of the live apply cannot be written: {error:#}"));
+        }
     }
 
     fn lay_down(&self, to: &Applied, known: &Manifest) -> Result<Converged> {

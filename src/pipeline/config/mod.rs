@@ -64,3 +64,12 @@ pub struct ConfigRequest {
     /// Who asks, for the history: the verb as typed.
     pub who: String,
 }
+
+impl ConfigRequest {
+    /// The kernel arguments that it manages from now on; none where it does not speak of them. They are
+    /// the MachineConfig's business, whatever another source writes.
+    pub(super) fn kernel_arguments(&self) -> Option<&[String]> {
+        let decides = self.source == Source::MachineConfig;
+        self.config.kernel_arguments.as_deref().filter(|_| decides)
+    }
+}

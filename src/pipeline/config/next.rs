@@ -87,7 +87,7 @@ fn prepared_again(
     let repo = session.host.repo()?;
     let previous = layer::manifest_of_commit(&repo, &prepared.commit)?.unwrap_or_default();
     let arguments = KernelArguments::parse(&prepared.kernel_arguments);
-    let arguments = match &request.config.kernel_arguments {
+    let arguments = match request.kernel_arguments() {
         Some(new) => {
             arguments.replace_managed(&previous.kernel_arguments, new).map_err(crate::error::Fault::from)?
         }

@@ -133,7 +133,7 @@ impl<'s> Wanted<'s> {
         }
         if !next.kernel_arguments.is_equivalent(&self.kernel_arguments) {
             let before = next.configured.carried.kernel_arguments.clone();
-            let after = request.config.kernel_arguments.clone().unwrap_or_else(|| before.clone());
+            let after = request.kernel_arguments().map_or_else(|| before.clone(), <[String]>::to_vec);
             changes.kernel_arguments = Some(ArgumentsChange { before, after });
         }
         Ok(changes)
@@ -182,7 +182,7 @@ fn content<'a>(side: &'a Side, request: &'a ConfigRequest) -> Content<'a> {
 
 /// The arguments of the next boot with the managed ones replaced.
 fn wanted_arguments(next: &Side, request: &ConfigRequest) -> Result<KernelArguments> {
-    match &request.config.kernel_arguments {
+    match request.kernel_arguments() {
         Some(new) => {
             let old = &next.configured.carried.kernel_arguments;
             let wanted = next.kernel_arguments.replace_managed(old, new);

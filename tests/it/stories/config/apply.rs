@@ -189,3 +189,25 @@ fn root_a_cleanup_keeps_what_is_needed_to_go_on() {
     let refs = host.sysroot.refs().unwrap();
     assert!(refs.keys().filter(|name| name.starts_with("mcd/derived/")).count() <= 3, "{refs:?}");
 }
+
+#[test]
+fn root_each_source_replaces_its_own_entries_only() {
+    let host = Host::new();
+    let config = machine("99-a").file("/etc/a", "a\n").spec("kernelArguments: [x]");
+    host.apply(&config, &[]).ok();
+    let other = machine("certificates").file("/etc/b", "b\n");
+    host.apply(&other, &["--source", "controller-config"]).ok();
+    assert_eq!(host.next_file("etc/a").as_deref(), Some("a\n"));
+    assert_eq!(host.next_file("usr/etc/b").as_deref(), Some("b\n"));
+    assert_eq!(host.next_kernel_arguments(), "root=LABEL=root quiet x", "not its business");
+    // A path that two sources claim.
+    let claims = machine("99-a").file("/etc/a", "a\n").file("/etc/b", "mine\n");
+    host.apply(&claims, &[]).fails(3, &["/etc/b"]);
+    let again = machine("certificates").file("/etc/c", "c\n");
+    host.apply(&again, &["--source", "controller-config"]).ok();
+    assert_eq!(host.next_file("usr/etc/b"), None);
+    assert_eq!(host.next_file("usr/etc/a").as_deref(), Some("a\n"));
+    host.apply(&again.spec("osImageURL: \"quay.io/os:1\""), &["--source", "local"]).fails(3, &["osImageURL"]);
+    host.mcd(&["forget", "--remove"]).ok();
+    assert_eq!((host.next_file("usr/etc/a"), host.next_file("usr/etc/c")), (None, None));
+}
