@@ -5,7 +5,7 @@ mod obstacles;
 mod wanted;
 
 use std::cell::OnceCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use anyhow::Result;
 use camino::{Utf8Path, Utf8PathBuf};
@@ -212,7 +212,7 @@ impl Survey {
     /// Whether the record on disk does not say what will be so.
     pub(super) fn record_differs(&self) -> bool {
         match &self.stand {
-            Stand::Known(known) => Applied { when: known.when, ..self.next.clone() } != **known,
+            Stand::Known(known) => !is_same_record(known, &self.next),
             Stand::Damaged(_) => true,
             // Where nothing was and nothing comes, no record is needed to say so.
             Stand::Missing => {
@@ -241,6 +241,10 @@ struct Surveyor<'a> {
     laid: Vec<&'a Manifest>,
     /// The manifest of the commit that the root is of.
     commit: OnceCell<Option<Manifest>>,
+    /// Paths of the entries that are wanted.
+    wanted_paths: HashSet<&'a str>,
+    /// Paths of all entries of all manifests: most directories are none.
+    entry_paths: HashSet<&'a str>,
     /// Paths that need no more looking at.
     handled: BTreeSet<Utf8PathBuf>,
     /// Directories that will be made.
@@ -268,6 +272,11 @@ impl<'a> Surveyor<'a> {
             laid.extend(&cut.also);
         }
         let to = request.to;
+        let paths = |manifest: &'a Manifest| manifest.entries.iter().map(|entry| entry.path.as_str());
+        let wanted_paths: HashSet<&str> = paths(&to.manifest).collect();
+        let entry_paths =
+            laid.iter().flat_map(|manifest| paths(manifest)).chain(wanted_paths.iter().copied());
+        let entry_paths = entry_paths.collect();
         let mut extra = before.extra.clone();
         extra.extend(to.extra.clone());
         let next = Applied {
@@ -290,6 +299,8 @@ impl<'a> Surveyor<'a> {
             cut,
             laid,
             commit: OnceCell::new(),
+            wanted_paths,
+            entry_paths,
             handled: BTreeSet::new(),
             planned: BTreeSet::new(),
             steps: Vec::new(),
@@ -489,6 +500,27 @@ impl<'a> Surveyor<'a> {
         let old = found.map(|found| Old { identity: found.identity, kind: found.kind });
         self.steps.push(Step { path: path.to_owned(), how, act, old });
     }
+}
+
+/// Whether two records say the same; when they were written is no part of it.
+fn is_same_record(a: &Applied, b: &Applied) -> bool {
+    let Applied {
+        version,
+        deployment_id,
+        deployment_commit,
+        commit,
+        manifest,
+        originals,
+        original_password,
+        made,
+        when: _,
+        extra,
+    } = a;
+    (version, deployment_id, deployment_commit, commit)
+        == (&b.version, &b.deployment_id, &b.deployment_commit, &b.commit)
+        && (originals, original_password, made, extra)
+            == (&b.originals, &b.original_password, &b.made, &b.extra)
+        && *manifest == b.manifest
 }
 
 /// Where the deployment's tree has a path below `/etc`.

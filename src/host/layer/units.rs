@@ -225,7 +225,7 @@ impl Scratch {
         let output = self.command(verb, units).output().context("Starting systemctl")?;
         let said = String::from_utf8_lossy(&output.stderr);
         let said = said.replace(&self.path, "");
-        ensure!(output.status.success(), "systemctl {verb} failed: {}", said.trim());
+        ensure!(output.status.success(), "systemctl {verb} ended with {}: {}", output.status, said.trim());
         Ok(())
     }
 

@@ -24,14 +24,14 @@ impl Surveyor<'_> {
     pub(super) fn leave_all(&mut self) -> Result<()> {
         let laid = self.laid.clone();
         let mut leaving: BTreeMap<Utf8PathBuf, Vec<&Entry>> = BTreeMap::new();
-        for entry in laid.iter().flat_map(|manifest| &manifest.entries) {
+        let leaves = |path: &Utf8Path| !self.wanted_paths.contains(path.as_str()) && self.is_in_scope(path);
+        for entry in laid.iter().flat_map(|manifest| &manifest.entries).filter(|entry| leaves(&entry.path)) {
             leaving.entry(entry.path.clone()).or_default().push(entry);
         }
         // What could not return when its path left, since something was below it, may be able to now.
-        for original in self.next.originals.iter().filter(|original| !original.drift) {
+        for original in self.next.originals.iter().filter(|own| !own.drift && leaves(&own.path)) {
             leaving.entry(original.path.clone()).or_default();
         }
-        leaving.retain(|path, _| self.is_in_scope(path) && self.request.to.manifest.entry(path).is_none());
         for (path, entries) in leaving {
             // Where a directory is made for what comes, what was there before waits.
             if !self.handled.contains(&path) && !self.planned.contains(&path) {

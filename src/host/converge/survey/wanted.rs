@@ -186,7 +186,7 @@ impl Surveyor<'_> {
     /// A file or link above a path that leaves, or becomes a directory: the way does not lead through it.
     fn leaving_above(&self, path: &Utf8Path) -> Result<Option<Utf8PathBuf>> {
         let is_no_directory = |entry: &Entry| !matches!(entry.node, Node::Directory { .. } | Node::Absent);
-        for above in path.ancestors().skip(1) {
+        for above in path.ancestors().skip(1).filter(|above| self.entry_paths.contains(above.as_str())) {
             let to = self.request.to.manifest.entry(above);
             let leaves = to.is_none()
                 && self.laid.iter().filter_map(|manifest| manifest.entry(above)).any(is_no_directory);

@@ -89,6 +89,8 @@ impl Case<'_> {
         match (self.fate, outcome.code) {
             (Fate::Kill, Some(137)) => Ok(seen),
             (Fate::Kill, Some(0)) => Ok(Ended::Missed),
+            // A child of its was the first to make so many calls, and died.
+            (Fate::Kill, Some(1)) if seen == Ended::Old && says_why => Ok(seen),
             (Fate::Fail(_), Some(0)) if may_be_lost || self.scene.is_new(seen) => Ok(seen),
             // A full disk that an import meets is refused, as one that preflight finds.
             (Fate::Fail(_), Some(1 | 3)) if seen == Ended::Old && says_why => Ok(seen),
