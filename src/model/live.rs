@@ -138,17 +138,6 @@ impl Live {
     pub fn owes_actions(&self) -> bool {
         self.state != LiveState::Staging
     }
-
-    /// Where its direction leads.
-    pub fn goal(&self) -> &Applied {
-        if self.is_forward() { &self.to } else { &self.back }
-    }
-
-    /// Where it comes from: what may lie there, in whole or in part, besides what the records on disk
-    /// name. No content of it is a person's.
-    pub fn origin(&self) -> &Applied {
-        if self.is_forward() { &self.back } else { &self.to }
-    }
 }
 
 impl std::fmt::Display for LiveAction {
@@ -200,7 +189,6 @@ mod tests {
         json["more"] = 7.into();
         let read = Live::parse(json.to_string().as_bytes()).unwrap();
         assert!(!read.is_forward() && read.owes_actions());
-        assert_eq!(read.goal(), &read.back);
         assert_eq!(serde_json::from_slice::<Value>(&read.to_bytes()).unwrap()["more"], 7);
     }
 

@@ -57,8 +57,8 @@ pub struct Intent {
     pub commit: String,
     /// The arguments to boot with, without `ostree=`.
     pub kernel_arguments: String,
-    /// What the next boot would have started when this was prepared; if that is another now, the
-    /// intent was overtaken.
+    /// What the next boot starts without it, as of when it was prepared, or staged; if that is another
+    /// now, the intent was overtaken.
     #[serde(default)]
     pub base: Option<DeploymentName>,
     /// The request of the old host API that asked for it.

@@ -80,6 +80,7 @@ fn render_host(difference: &HostDifference) -> String {
         HostPart::Image => "image",
         HostPart::KernelArgument => "kernel argument",
         HostPart::RunningKernelArgument => "kernel argument of the running kernel",
+        HostPart::LiveApply => "live apply",
     };
     format!(
         "  {what}\n    expected  {}\n    found     {}\n",

@@ -59,7 +59,8 @@ pub(super) fn carry_out(session: &Session, ready: Ready<'_>) -> Result<Done> {
     };
     let root = root_of(&session.host, running)?;
     let to = record(running, ready.manifest, Some(ready.commit));
-    let back = record(running, &running.configured.manifest, running.configured.commit.as_deref());
+    // With what a stranger lacks: a record must not forget it.
+    let back = record(running, &running.configured.carried, running.configured.commit.as_deref());
     refuse_problems(&preflight(
         &root,
         &Converge { to: &to, known: &[&back.manifest], scopes: &SCOPES, now: now() },

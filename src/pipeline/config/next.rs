@@ -41,8 +41,8 @@ pub(super) fn work_out(
             Ok(Some(NextBoot { before, after: Some(made), staged: true }))
         }
         After::Drops => Ok(Some(NextBoot { before: staged(&wanted.observed), after: None, staged: true })),
-        After::Stays => match wanted.observed.prepared() {
-            Some(prepared) => prepared_again(session, request, wanted, prepared).map(Some),
+        After::Stays => match wanted.observed.waiting() {
+            Some(waiting) => waiting_again(session, request, wanted, waiting).map(Some),
             None => Ok(None),
         },
     }
@@ -77,16 +77,17 @@ pub(super) fn staged(observed: &Observed) -> Intent {
     }
 }
 
-/// A prepared change on the new content. Where nothing of it is left but what now runs, it goes.
-fn prepared_again(
+/// A change that is prepared, or lost, on the new content. Where nothing of it is left but what now runs,
+/// it goes.
+fn waiting_again(
     session: &Session,
     request: &ConfigRequest,
     wanted: &Wanted<'_>,
-    prepared: &Intent,
+    waiting: &Intent,
 ) -> Result<NextBoot> {
     let repo = session.host.repo()?;
-    let previous = layer::manifest_of_commit(&repo, &prepared.commit)?.unwrap_or_default();
-    let arguments = KernelArguments::parse(&prepared.kernel_arguments);
+    let previous = layer::manifest_of_commit(&repo, &waiting.commit)?.unwrap_or_default();
+    let arguments = KernelArguments::parse(&waiting.kernel_arguments);
     let arguments = match request.kernel_arguments() {
         Some(new) => {
             arguments.replace_managed(&previous.kernel_arguments, new).map_err(crate::error::Fault::from)?
@@ -94,19 +95,19 @@ fn prepared_again(
         None => arguments,
     };
     let running = &wanted.observed.next;
-    let is_running = prepared.image_commit == running.configured.image_commit
+    let is_running = waiting.image_commit == running.configured.image_commit
         && arguments.is_equivalent(&running.kernel_arguments);
     if is_running {
-        return Ok(NextBoot { before: prepared.clone(), after: None, staged: false });
+        return Ok(NextBoot { before: waiting.clone(), after: None, staged: false });
     }
     let content = Content {
         config: Some((&request.config, &request.source)),
-        previous: (!request.drops_others).then_some((&previous, prepared.image_commit.as_str())),
+        previous: (!request.drops_others).then_some((&previous, waiting.image_commit.as_str())),
     };
-    let layered = wanted.layering.make(&prepared.image_commit, content)?;
-    let made = Intent { commit: layered.commit, kernel_arguments: arguments.to_string(), ..prepared.clone() };
+    let layered = wanted.layering.make(&waiting.image_commit, content)?;
+    let made = Intent { commit: layered.commit, kernel_arguments: arguments.to_string(), ..waiting.clone() };
     check_before_commit(session, &made.commit)?;
-    Ok(NextBoot { before: prepared.clone(), after: Some(made), staged: false })
+    Ok(NextBoot { before: waiting.clone(), after: Some(made), staged: false })
 }
 
 /// Refs for all that is named, before a record names it.

@@ -82,9 +82,10 @@ impl Observed {
         self.running.as_ref().is_none_or(|running| means_the_same(&running.configured.carried, next))
     }
 
-    /// What was prepared and waits for somebody to commit it.
-    pub(in crate::pipeline) fn prepared(&self) -> Option<&Intent> {
-        self.intent.as_ref().filter(|intent| !intent.is_committed())
+    /// What waits for somebody to commit it, or was committed and lost with the power.
+    pub(in crate::pipeline) fn waiting(&self) -> Option<&Intent> {
+        let is_next = |intent: &&Intent| self.next.status.id.as_ref() == Some(&intent.id);
+        self.intent.as_ref().filter(|intent| !intent.live && !is_next(intent))
     }
 }
 

@@ -6,7 +6,7 @@ use super::content::root_of;
 use super::ground::{Deployed, Ground};
 use super::live::Run;
 use super::observe::Side;
-use crate::error::Fault;
+use crate::error::{ExitKind, Fault, to_fault};
 use crate::host::{HostLocked, history_of_live};
 use crate::model::event::{Event, EventSink};
 use crate::model::live::Live;
@@ -73,7 +73,15 @@ fn go_on_with(ground: &dyn Ground, live: Live, sink: &dyn EventSink) -> Result<(
     if live.is_forward() {
         let message = format!("going on with the live apply {}, which was cut", live.id);
         sink.event(Event::Note { message });
-        return run.forward(live).map(drop);
+        return match run.forward(live) {
+            Err(error) if to_fault(&error).kind == ExitKind::NotUndone => Err(error),
+            // Undone: it must not keep the request that follows, which may be the remedy, from being made.
+            Err(error) => {
+                sink.event(Event::Warning { message: format!("{error:#}") });
+                Ok(())
+            }
+            Ok(_) => Ok(()),
+        };
     }
     let message = format!("undoing the live apply {}, which failed and was cut", live.id);
     sink.event(Event::Note { message });
@@ -81,5 +89,5 @@ fn go_on_with(ground: &dyn Ground, live: Live, sink: &dyn EventSink) -> Result<(
     let cause = Fault::failed("it was cut while it was undone").into();
     let error = run.back(live, all, &cause);
     // Undone is what was wanted here; the request that follows is another one.
-    if crate::error::to_fault(&error).kind == crate::error::ExitKind::NotUndone { Err(error) } else { Ok(()) }
+    if to_fault(&error).kind == ExitKind::NotUndone { Err(error) } else { Ok(()) }
 }

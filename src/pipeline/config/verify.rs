@@ -18,8 +18,9 @@ use crate::host::{HostLocked, RecordsFolder, ToldBy, actions, now};
 use crate::model::applied::Applied;
 use crate::model::event::{Event, EventSink};
 use crate::model::kargs::KernelArguments;
+use crate::model::live::LIVE;
 use crate::model::manifest::{Manifest, Scope};
-use crate::model::records::{Intent, IntentState, RECORD_VERSION};
+use crate::model::records::{DIRECTORY, Intent, IntentState, RECORD_VERSION};
 use crate::pipeline::change::wait;
 use crate::pipeline::commit::{check_before_commit, commit};
 use crate::pipeline::{Outcome, Session};
@@ -66,6 +67,8 @@ pub enum HostPart {
     KernelArgument,
     /// A kernel argument that the boot entry has, and the running kernel does not.
     RunningKernelArgument,
+    /// A live apply that was cut, or is under way.
+    LiveApply,
 }
 
 /// What a repair did.
@@ -105,7 +108,7 @@ pub fn repair(session: &Session, may_wait: bool, who: &str) -> Result<Verified> 
     {
         let locked = session.host.lock(wait(session, may_wait))?;
         observed.confirm(&locked)?;
-        repaired.converged = lay_down(session, &locked, side, &found)?;
+        repaired.converged = lay_down(session, &locked, side)?;
     }
     let mut left = look(session, &observed)?;
     let is_usr = |difference: &&Difference| Scope::of(&difference.path) == Some(Scope::Usr);
@@ -158,10 +161,21 @@ fn host_differences(session: &Session, observed: &Observed, side: &Side) -> Resu
         let running = session.host.running_root()?.read_to_string(COMMAND_LINE)?;
         found.extend(missing(&KernelArguments::parse(running.trim()), HostPart::RunningKernelArgument));
     }
+    if session.host.live()?.is_some() {
+        found.push(cut_live());
+    }
     if let Some(difference) = image_difference(session, observed, side)? {
         found.push(difference);
     }
     Ok(found)
+}
+
+fn cut_live() -> HostDifference {
+    HostDifference {
+        what: HostPart::LiveApply,
+        expected: "ended".to_owned(),
+        found: "cut, or under way".to_owned(),
+    }
 }
 
 /// Another tool's deployment may be of another image than the one that was asked for here.
@@ -184,21 +198,20 @@ fn image_difference(session: &Session, observed: &Observed, side: &Side) -> Resu
 }
 
 /// Puts files right, and tells the services of what changed.
-fn lay_down(session: &Session, locked: &HostLocked<'_>, side: &Side, found: &Verified) -> Result<Converged> {
+fn lay_down(session: &Session, locked: &HostLocked<'_>, side: &Side) -> Result<Converged> {
     if side.status.staged {
         return Ok(Converged::default());
     }
     let ground = Deployed { locked, root: root_of(&session.host, side)? };
-    let manifest = &side.configured.manifest;
-    let to = record(side, manifest, side.configured.commit.as_deref());
+    // With what a stranger lacks below /usr: the record must not forget it.
+    let to = record(side, &side.configured.carried, side.configured.commit.as_deref());
     let policy_root = session.host.deployment_root(&side.status)?;
-    mend(&ground, &to, found, &policy_root, side.status.booted, session.sink.as_ref())
+    mend(&ground, &to, &policy_root, side.status.booted, session.sink.as_ref())
 }
 
 fn mend(
     ground: &dyn Ground,
     to: &Applied,
-    found: &Verified,
     policy_root: &cap_std_ext::cap_std::fs::Dir,
     runs: bool,
     sink: &dyn EventSink,
@@ -208,9 +221,9 @@ fn mend(
     if !runs || converged.changed.is_empty() {
         return Ok(converged);
     }
-    // As if what differed had not been there: that is what the services must be told.
+    // As if what was put right had not been there: that is what the services must be told.
     let mut before = to.manifest.clone();
-    before.entries.retain(|entry| !found.differences.iter().any(|one| one.path == entry.path));
+    before.entries.retain(|entry| !converged.changed.iter().any(|one| one.path == entry.path));
     let changes = Changes::between(&before, &to.manifest, &|_| None);
     let verdict = judge(&changes, &policies(policy_root)?, None);
     if verdict.needs_reboot() {
@@ -282,17 +295,25 @@ pub fn verify_root(
     let _lock = crate::host::converge::lock(&place.root, may_wait)?;
     let records = RecordsFolder::of_root(place.root.dir())?;
     let ground = Plain { root: &place.root, runs: place.runs, records: &records };
-    let converged = mend(&ground, &told, &found, place.root.dir(), place.runs, sink)?;
+    recover::continue_live_on(&ground, records.live()?, sink, false)?;
+    // What was cut and is ended now may have written it anew.
+    let told = match read_record(&place.root, Record::Etc)? {
+        Stand::Known(applied) => *applied,
+        Stand::Missing | Stand::Damaged(_) => told,
+    };
+    let converged = mend(&ground, &told, place.root.dir(), place.runs, sink)?;
     let mut left = look_at_root(place, &told.manifest)?;
     left.repaired = Some(Repaired { converged, deployed: false });
     Ok(left)
 }
 
 fn look_at_root(place: &PlainRoot, manifest: &Manifest) -> Result<Verified> {
+    let is_cut = place.root.dir().exists(format!("var/{DIRECTORY}/{LIVE}"));
     Ok(Verified {
         managed: true,
         names: manifest.names.clone(),
         differences: differences(&place.root, manifest, &EVERYWHERE)?,
-        ..Verified::default()
+        host: if is_cut { vec![cut_live()] } else { Vec::new() },
+        repaired: None,
     })
 }

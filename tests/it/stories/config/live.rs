@@ -380,3 +380,62 @@ fn root_an_image_that_runs_does_not_take_the_staged_config_away() {
     assert_eq!(version(&booted), "1");
     assert_eq!(read(&booted, "/etc/needs-reboot").as_deref(), Some("x\n"));
 }
+
+#[test]
+fn root_a_live_apply_reaches_a_change_that_was_lost_with_the_power() {
+    let host = Host::with_image();
+    let v2 = host.v2();
+    let booted = boot(&host);
+    apply(&host, &booted, &machine("99-a").file(QUIET, "old\n"), &[]).ok();
+    mcd(&booted, &["pivot", &v2.reference()]).ok();
+    let booted = power_cut(booted);
+    apply(&host, &booted, &machine("99-a").file(QUIET, "new\n"), &[]).ok();
+    mcd(&booted, &["pivot", "--resume"]).ok();
+    let booted = reboot(booted);
+    assert_eq!(version(&booted), "2");
+    assert_eq!(read(&booted, QUIET).as_deref(), Some("new\n"));
+}
+
+#[test]
+fn root_a_live_apply_survives_another_tools_change_of_arguments() {
+    let host = Host::with_image();
+    let booted = boot(&host);
+    let config = machine("99-a").file("/etc/needs-reboot", "x\n").file(QUIET, "old\n");
+    apply(&host, &booted, &config, &[]).ok();
+    let booted = reboot(booted);
+    let config = machine("99-a").file("/etc/needs-reboot", "x\n").file(QUIET, "new\n");
+    apply(&host, &booted, &config, &[]).ok();
+    let name = status(&booted)["deployments"][0]["name"].as_str().unwrap().to_owned();
+    drop(booted);
+    // Such tools deploy the same commit again, with the origin as it was.
+    let origin = host.scratch.join("origin");
+    std::fs::write(&origin, host.sysroot.origin(&name).unwrap()).unwrap();
+    let commit = name.split('.').next().unwrap();
+    run(ostree()
+        .args(["admin", "deploy", "--os=fixture", "--karg-append=other=tool", commit])
+        .arg(format!("--origin-file={}", origin.display()))
+        .arg(format!("--sysroot={}", host.sysroot.path().display())))
+    .unwrap();
+    let booted = boot(&host);
+    assert!(booted.entry().options.contains("other=tool"));
+    assert_eq!(read(&booted, QUIET).as_deref(), Some("new\n"));
+    mcd(&booted, &["verify"]).ok();
+}
+
+#[test]
+fn root_a_kernel_argument_that_is_missing_is_named_and_put_right() {
+    let host = Host::with_image();
+    let booted = boot(&host);
+    apply(&host, &booted, &machine("99-a").file(QUIET, "a\n").spec("kernelArguments: [one=1]"), &[]).ok();
+    let booted = reboot(booted);
+    mcd(&booted, &["verify"]).ok();
+    mcd(&booted, &["pivot", "--karg-delete", "one"]).ok();
+    let booted = reboot(booted);
+    let found = mcd(&booted, &["verify"]);
+    assert_eq!(found.code, Some(5), "{found}");
+    assert!(found.stdout.contains("one=1"), "{found}");
+    mcd(&booted, &["verify", "--repair"]).ok();
+    let booted = reboot(booted);
+    assert!(booted.entry().options.contains("one=1"));
+    mcd(&booted, &["verify"]).ok();
+}
