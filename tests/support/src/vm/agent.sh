@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Does in the guest what a story says. Comes in as a credential, talks over a port of virtio's.
 # A request is one line, `NUMBER SCRIPT`, the answer `NUMBER STATUS STDOUT STDERR`; texts are base64.
 port=/dev/virtio-ports/mcd.agent
