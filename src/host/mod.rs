@@ -48,6 +48,8 @@ mod requests;
 #[cfg(feature = "ostree")]
 mod rollback;
 #[cfg(feature = "ostree")]
+mod selinux;
+#[cfg(feature = "ostree")]
 mod settle;
 #[cfg(feature = "ostree")]
 mod status;

@@ -1,6 +1,7 @@
 //! A manifest as a commit on top of an image's.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use camino::{Utf8Path, Utf8PathBuf};
@@ -9,8 +10,9 @@ use ostree::gio::{self, prelude::*};
 use ostree::{MutableTree, ObjectType, glib};
 
 use super::compose::{Composed, Held};
-use super::labels::{Labels, S_IFDIR, S_IFREG};
 use super::target::CommitTree;
+use crate::host::pull::objects::{DirMeta, S_IFDIR, S_IFREG, encode_xattrs, xattrs_variant};
+use crate::host::selinux::{Policy, attribute};
 use crate::host::status::IMAGE_COMMIT;
 use crate::model::digest::Digest;
 use crate::model::manifest::{CONTENT_FOLDER, DEFAULT_FOLDER, MANIFEST_PATH, Manifest, Node, Parent, Scope};
@@ -25,7 +27,7 @@ const NOT_CARRIED: &str = "ostree.composefs";
 pub(super) struct Writer<'a> {
     repo: &'a ostree::Repo,
     tree: &'a CommitTree,
-    labels: &'a Labels,
+    policy: &'a Policy,
     held: &'a dyn Held,
     objects: Objects<'a>,
     root: MutableTree,
@@ -40,7 +42,7 @@ impl<'a> Writer<'a> {
     pub(super) fn new(
         repo: &'a ostree::Repo,
         tree: &'a CommitTree,
-        labels: &'a Labels,
+        policy: &'a Policy,
         held: &'a dyn Held,
         objects: Objects<'a>,
         image_commit: &str,
@@ -48,7 +50,7 @@ impl<'a> Writer<'a> {
         Ok(Self {
             repo,
             tree,
-            labels,
+            policy,
             held,
             objects,
             root: MutableTree::from_commit(repo, image_commit)?,
@@ -123,7 +125,7 @@ impl<'a> Writer<'a> {
                 Ok(Some(object))
             }
             Node::Symlink { target, uid, gid, label } => {
-                let xattrs = xattrs(label.as_deref());
+                let xattrs = xattrs_variant(xattrs(label.as_deref()));
                 let object = self.repo.write_symlink(
                     None,
                     *uid,
@@ -173,7 +175,7 @@ impl<'a> Writer<'a> {
     }
 
     fn carried_file(&mut self, place: &str, content: &[u8]) -> Result<String> {
-        let label = self.labels.of(Utf8Path::new(&format!("/{place}")), CARRIED_FILE | S_IFREG)?;
+        let label = self.policy.label(&format!("/{place}"), CARRIED_FILE | S_IFREG)?;
         self.write_file(0, 0, CARRIED_FILE, label.as_deref(), content)
     }
 
@@ -191,7 +193,7 @@ impl<'a> Writer<'a> {
             uid,
             gid,
             mode | S_IFREG,
-            Some(&xattrs(label)),
+            Some(&xattrs_variant(xattrs(label))),
             content,
             gio::Cancellable::NONE,
         )?;
@@ -229,7 +231,7 @@ impl<'a> Writer<'a> {
 
     fn metadata_of_missing(&mut self, place: &str) -> Result<String> {
         if place.starts_with("usr/lib/mcd") {
-            let label = self.labels.of(Utf8Path::new(&format!("/{place}")), CARRIED_FOLDER | S_IFDIR)?;
+            let label = self.policy.label(&format!("/{place}"), CARRIED_FOLDER | S_IFDIR)?;
             return self.folder_metadata(0, 0, CARRIED_FOLDER, label.as_deref());
         }
         let path = match place.strip_prefix("usr/etc/") {
@@ -247,8 +249,7 @@ impl<'a> Writer<'a> {
         if let Some(known) = self.folder_metadata.get(&key) {
             return Ok(known.clone());
         }
-        let numbers = [uid, gid, mode | S_IFDIR].map(|number| number.to_be().to_variant());
-        let variant = glib::Variant::tuple_from_iter(numbers.into_iter().chain([xattrs(label)]));
+        let variant = DirMeta { uid, gid, mode: mode | S_IFDIR, xattrs: xattrs(label) }.variant();
         let checksum =
             self.repo.write_metadata(ObjectType::DirMeta, None, &variant, gio::Cancellable::NONE)?;
         let checksum = checksum.to_string();
@@ -321,19 +322,8 @@ pub(super) fn manifest_bytes(manifest: &Manifest) -> Result<Vec<u8>> {
 }
 
 /// Serialised attributes: the label, if there is one.
-fn xattrs(label: Option<&str>) -> glib::Variant {
-    let pair = label.map(|label| {
-        let bytes = |text: &str| -> glib::Variant {
-            let mut bytes = text.as_bytes().to_vec();
-            bytes.push(0);
-            glib::Variant::array_from_fixed_array(&bytes)
-        };
-        glib::Variant::tuple_from_iter([bytes("security.selinux"), bytes(label)])
-    });
-    glib::Variant::array_from_iter_with_type(
-        glib::VariantTy::new("(ayay)").expect("the type of an attribute is one"),
-        pair,
-    )
+fn xattrs(label: Option<&str>) -> Arc<[u8]> {
+    encode_xattrs(&label.map(attribute).into_iter().collect())
 }
 
 /// The image commit's metadata, without what is not true of this one, and which commit it was. Sorted:

@@ -6,11 +6,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use anyhow::Result;
 use camino::{Utf8Path, Utf8PathBuf};
 
-use super::labels::{Labels, S_IFDIR, S_IFLNK, S_IFREG};
 use super::places::{Refused, place_of};
 use super::target::{Found, Kind, Target};
 use super::units::{self, UnitNode};
 use super::wish::{Content, What, Wish, Wishes};
+use crate::host::pull::objects::{S_IFDIR, S_IFLNK, S_IFREG};
+use crate::host::selinux::Policy;
 use crate::model::config::{Blob, Remark};
 use crate::model::digest::Digest;
 use crate::model::manifest::{
@@ -31,7 +32,7 @@ pub(super) trait Held {
 /// What is worked with.
 pub(super) struct Composer<'a> {
     pub(super) target: &'a dyn Target,
-    pub(super) labels: &'a Labels,
+    pub(super) policy: &'a Policy,
     pub(super) held: &'a dyn Held,
     /// Homes with their owners.
     pub(super) homes: Vec<(Utf8PathBuf, u32, u32)>,
@@ -283,7 +284,7 @@ impl Composer<'_> {
             (Some(Node::File { label, .. }), S_IFREG)
             | (Some(Node::Directory { label, .. }), S_IFDIR)
             | (Some(Node::Symlink { label, .. }), S_IFLNK) => Ok(label.clone()),
-            _ => self.labels.of(path, mode),
+            _ => self.policy.label(path.as_str(), mode),
         }
     }
 
@@ -438,7 +439,13 @@ impl Composer<'_> {
             (None, Some((home, uid, gid))) => (mode_in_home(path, home), *uid, *gid),
             (None, None) => (PARENT_MODE, 0, 0),
         };
-        Ok(Parent { path: path.to_owned(), mode, uid, gid, label: self.labels.of(path, mode | S_IFDIR)? })
+        Ok(Parent {
+            path: path.to_owned(),
+            mode,
+            uid,
+            gid,
+            label: self.policy.label(path.as_str(), mode | S_IFDIR)?,
+        })
     }
 }
 

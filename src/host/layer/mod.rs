@@ -9,7 +9,6 @@ mod accounts;
 mod commit;
 mod compose;
 mod keys;
-mod labels;
 mod places;
 mod target;
 #[cfg(test)]
@@ -28,10 +27,10 @@ use ostree::{ObjectType, gio};
 use self::accounts::Accounts;
 use self::commit::{Objects, Writer};
 use self::compose::{Composed, Composer, Held};
-use self::labels::Labels;
 use self::target::{CommitTree, FolderTree, Target, read_object};
 use self::wish::Wishes;
 use crate::error::Fault;
+use crate::host::selinux::Policy;
 use crate::model::applied::{CONTENT_STORE, Original};
 use crate::model::config::{Blob, Config, Invalid};
 use crate::model::digest::Digest;
@@ -76,13 +75,13 @@ pub struct Layered {
 pub fn layer(repo: &ostree::Repo, request: &LayerRequest<'_>) -> Result<Layered> {
     refuse_signed_composefs(repo, request.image_commit)?;
     let target = CommitTree::open(repo, request.image_commit)?;
-    let labels = Labels::of_commit(repo, request.image_commit)?;
+    let policy = Policy::of_commit(repo, request.image_commit)?;
     let accounts = Accounts::read(&target, request.etc)?;
     let held = InRepo(repo);
     let same_image = request.previous_image_commit == Some(request.image_commit);
     let composer = Composer {
         target: &target,
-        labels: &labels,
+        policy: &policy,
         held: &held,
         homes: accounts.homes(&target)?,
         is_commit: true,
@@ -93,7 +92,7 @@ pub fn layer(repo: &ostree::Repo, request: &LayerRequest<'_>) -> Result<Layered>
     describe(&mut made, request.config, &request.source, request.previous);
     refuse(&mut made)?;
     let objects = Objects::of(request.previous, same_image);
-    let mut writer = Writer::new(repo, &target, &labels, &held, objects, request.image_commit)?;
+    let mut writer = Writer::new(repo, &target, &policy, &held, objects, request.image_commit)?;
     let transaction = repo.auto_transaction(gio::Cancellable::NONE)?;
     let root = writer.write(&mut made)?;
     transaction.commit(gio::Cancellable::NONE)?;
@@ -127,11 +126,11 @@ pub fn compose_for_root(
     before: OnRoot<'_>,
 ) -> Result<(Manifest, BTreeMap<Digest, Blob>, Vec<String>)> {
     let target = FolderTree::without(root.try_clone()?, before.manifest, before.originals);
-    let labels = Labels::of_root(root)?;
+    let policy = Policy::of_folder(root)?;
     let accounts = Accounts::read(&target, None)?;
     let composer = Composer {
         target: &target,
-        labels: &labels,
+        policy: &policy,
         held: &InStore(root),
         homes: accounts.homes(&target)?,
         is_commit: false,

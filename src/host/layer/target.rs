@@ -10,8 +10,11 @@ use anyhow::{Context as _, Result};
 use camino::{Utf8Path, Utf8PathBuf};
 use cap_std_ext::cap_std::fs::{Dir, MetadataExt as _};
 use ostree::gio::{self, prelude::*};
-use ostree::{ObjectType, glib};
 
+use crate::host::pull::objects::{Checksum, DirTree, decode_xattrs};
+use crate::host::pull::read::ObjectReader;
+use crate::host::pull::reader;
+use crate::host::selinux::label_in;
 use crate::model::applied::{ETC_ORIGINALS, Original, VAR_ORIGINALS};
 use crate::model::manifest::{Manifest, Node};
 
@@ -19,7 +22,6 @@ use crate::model::manifest::{Manifest, Node};
 const PERMISSIONS: u32 = 0o7777;
 /// Links that are followed in one path before it counts as a circle: as the kernel does.
 const LINKS_MAX: usize = 40;
-const LABEL: &[u8] = b"security.selinux\0";
 
 /// What stands at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,27 +112,21 @@ pub(super) struct CommitTree {
     commit: String,
     /// Where the defaults of `/etc` stand.
     etc: &'static str,
-    root: (String, String),
-    folders: std::cell::RefCell<HashMap<String, Option<Rc<Folder>>>>,
-}
-
-/// A folder of a commit.
-#[derive(Debug, Default)]
-struct Folder {
-    files: BTreeMap<String, String>,
-    /// Tree and metadata.
-    folders: BTreeMap<String, (String, String)>,
+    objects: ObjectReader,
+    root: Checksum,
+    folders: std::cell::RefCell<HashMap<String, Option<Rc<DirTree>>>>,
 }
 
 impl CommitTree {
     pub(super) fn open(repo: &ostree::Repo, commit: &str) -> Result<Self> {
-        let (variant, _) = repo.load_commit(commit).with_context(|| format!("Reading commit {commit}"))?;
-        let checksum = |index| hex::encode(variant.child_value(index).data_as_bytes());
+        let checksum = Checksum::parse(commit).with_context(|| format!("{commit} is no commit"))?;
+        let objects = reader(repo)?;
         let mut tree = Self {
             repo: repo.clone(),
             commit: commit.to_owned(),
             etc: "usr/etc",
-            root: (checksum(6), checksum(7)),
+            root: objects.commit(checksum)?.tree,
+            objects,
             folders: Default::default(),
         };
         if tree.folder("usr/etc")?.is_none() && tree.folder("etc")?.is_some() {
@@ -148,49 +144,29 @@ impl CommitTree {
         }
     }
 
-    fn folder(&self, place: &str) -> Result<Option<Rc<Folder>>> {
+    fn folder(&self, place: &str) -> Result<Option<Rc<DirTree>>> {
         if let Some(known) = self.folders.borrow().get(place) {
             return Ok(known.clone());
         }
         let tree = match place.rsplit_once('/') {
-            _ if place.is_empty() => Some(self.root.0.clone()),
+            _ if place.is_empty() => Some(self.root),
             Some((parent, name)) => self.sub_tree(parent, name)?,
             None => self.sub_tree("", place)?,
         };
-        let folder = tree.map(|tree| self.load(&tree)).transpose()?.map(Rc::new);
+        let folder = tree.map(|tree| self.objects.tree(tree)).transpose()?.map(Rc::new);
         self.folders.borrow_mut().insert(place.to_owned(), folder.clone());
         Ok(folder)
     }
 
-    fn sub_tree(&self, parent: &str, name: &str) -> Result<Option<String>> {
-        Ok(self.folder(parent)?.and_then(|parent| parent.folders.get(name).map(|(tree, _)| tree.clone())))
+    fn sub_tree(&self, parent: &str, name: &str) -> Result<Option<Checksum>> {
+        Ok(self.folder(parent)?.and_then(|parent| parent.dirs.get(name).map(|(tree, _)| *tree)))
     }
 
-    fn load(&self, tree: &str) -> Result<Folder> {
-        let variant = self.repo.load_variant(ObjectType::DirTree, tree)?;
-        let mut folder = Folder::default();
-        let text = |variant: &glib::Variant, index| variant.child_value(index).str().unwrap_or("").to_owned();
-        let checksum =
-            |variant: &glib::Variant, index| hex::encode(variant.child_value(index).data_as_bytes());
-        for file in variant.child_value(0).iter() {
-            folder.files.insert(text(&file, 0), checksum(&file, 1));
-        }
-        for sub in variant.child_value(1).iter() {
-            folder.folders.insert(text(&sub, 0), (checksum(&sub, 1), checksum(&sub, 2)));
-        }
-        Ok(folder)
-    }
-
-    fn folder_at(&self, meta: &str) -> Result<Found> {
-        let variant = self.repo.load_variant(ObjectType::DirMeta, meta)?;
-        let number = |index| variant.child_value(index).get::<u32>().map_or(0, u32::from_be);
-        Ok(Found {
-            kind: Kind::Directory,
-            mode: number(2) & PERMISSIONS,
-            uid: number(0),
-            gid: number(1),
-            label: label_of(&variant.child_value(3)),
-        })
+    fn folder_at(&self, meta: Checksum) -> Result<Found> {
+        let meta = self.objects.meta(meta)?;
+        let label = label_in(&decode_xattrs(&meta.xattrs)?);
+        let mode = meta.mode & PERMISSIONS;
+        Ok(Found { kind: Kind::Directory, mode, uid: meta.uid, gid: meta.gid, label })
     }
 
     fn file_at(&self, checksum: &str) -> Result<Found> {
@@ -208,14 +184,14 @@ impl CommitTree {
             mode: info.attribute_uint32("unix::mode") & PERMISSIONS,
             uid: info.attribute_uint32("unix::uid"),
             gid: info.attribute_uint32("unix::gid"),
-            label: label_of(&xattrs),
+            label: label_in(&decode_xattrs(xattrs.data())?),
         })
     }
 
     fn object_at(&self, path: &Utf8Path) -> Result<Option<String>> {
         let place = self.place(path);
         let (parent, name) = place.rsplit_once('/').unwrap_or(("", &place));
-        Ok(self.folder(parent)?.and_then(|parent| parent.files.get(name).cloned()))
+        Ok(self.folder(parent)?.and_then(|parent| parent.files.get(name).map(ToString::to_string)))
     }
 }
 
@@ -225,23 +201,15 @@ impl std::fmt::Debug for CommitTree {
     }
 }
 
-/// The label in a serialised `a(ayay)`.
-fn label_of(xattrs: &glib::Variant) -> Option<String> {
-    let pair = xattrs.iter().find(|pair| pair.child_value(0).data_as_bytes().as_ref() == LABEL)?;
-    let value = pair.child_value(1).data_as_bytes();
-    let value = value.strip_suffix(b"\0").unwrap_or(&value);
-    String::from_utf8(value.to_vec()).ok()
-}
-
 impl Target for CommitTree {
     fn look(&self, path: &Utf8Path) -> Result<Option<Found>> {
         let place = self.place(path);
         let (parent, name) = place.rsplit_once('/').unwrap_or(("", &place));
         let Some(parent) = self.folder(parent)? else { return Ok(None) };
-        if let Some((_, meta)) = parent.folders.get(name) {
-            return self.folder_at(meta).map(Some);
+        if let Some((_, meta)) = parent.dirs.get(name) {
+            return self.folder_at(*meta).map(Some);
         }
-        parent.files.get(name).map(|checksum| self.file_at(checksum)).transpose()
+        parent.files.get(name).map(|checksum| self.file_at(&checksum.to_string())).transpose()
     }
 
     fn read(&self, path: &Utf8Path) -> Result<Vec<u8>> {
@@ -251,7 +219,7 @@ impl Target for CommitTree {
 
     fn names(&self, folder: &Utf8Path) -> Result<Vec<String>> {
         let Some(folder) = self.folder(&self.place(folder))? else { return Ok(Vec::new()) };
-        Ok(folder.files.keys().chain(folder.folders.keys()).cloned().collect())
+        Ok(folder.files.keys().chain(folder.dirs.keys()).cloned().collect())
     }
 
     fn copy(&self, folder: &Utf8Path, to: &Dir, name: &str) -> Result<()> {

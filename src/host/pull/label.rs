@@ -1,64 +1,47 @@
 //! SELinux labels for files that come without one: those of plain tar layers.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use cap_std_ext::cap_std::fs::Dir;
-use ostree::gio::Cancellable;
 
 use super::objects::{Xattrs, encode_xattrs};
-
-const ATTRIBUTE: &[u8] = b"security.selinux";
+use crate::host::selinux::{ATTRIBUTE, Policy, attribute};
 
 /// Labels by one policy, or by none.
+#[derive(Debug)]
 pub(super) struct Labels {
-    policy: Option<ostree::SePolicy>,
+    policy: Policy,
     /// Serialised attributes by what is in them: an image has a few hundred different ones.
     encoded: HashMap<Xattrs, Arc<[u8]>>,
 }
 
-impl std::fmt::Debug for Labels {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Labels").field("policy", &self.policy.is_some()).finish_non_exhaustive()
-    }
-}
-
 impl Labels {
+    fn by(policy: Policy) -> Self {
+        Self { policy, encoded: HashMap::new() }
+    }
+
     /// No policy: no labels.
     pub(super) fn none() -> Self {
-        Self { policy: None, encoded: HashMap::new() }
+        Self::by(Policy::none())
     }
 
     /// By the policy that a commit carries, if it does.
     pub(super) fn of_commit(repo: &ostree::Repo, commit: &str) -> Result<Self> {
-        let policy = ostree::SePolicy::from_commit(repo, commit, Cancellable::NONE)
-            .with_context(|| format!("Loading the SELinux policy of commit {commit}"))?;
-        Ok(Self { policy: policy.name().is_some().then_some(policy), encoded: HashMap::new() })
+        Policy::of_commit(repo, commit).map(Self::by)
     }
 
     /// By the policy in a folder that is laid out like a commit, if there is one.
     pub(super) fn of_folder(root: &Dir) -> Result<Self> {
-        let policy = ostree::SePolicy::new_at(root.as_fd().as_raw_fd(), Cancellable::NONE)
-            .context("Loading the image's SELinux policy")?;
-        Ok(Self { policy: policy.name().is_some().then_some(policy), encoded: HashMap::new() })
+        Policy::of_folder(root).map(Self::by)
     }
 
     /// The attributes of a file at `path` (in the commit, without leading slash), serialised.
     pub(super) fn apply(&mut self, path: &str, mode: u32, mut xattrs: Xattrs) -> Result<Arc<[u8]>> {
         // What a builder's host called it says nothing here.
         xattrs.retain(|(name, _)| name != ATTRIBUTE);
-        if let Some(policy) = &self.policy {
-            let label = policy
-                .label(&final_path(path), mode, Cancellable::NONE)
-                .with_context(|| format!("Looking up the SELinux label of /{path}"))?;
-            if let Some(label) = label {
-                let mut value = label.as_bytes().to_vec();
-                value.push(0);
-                xattrs.push((ATTRIBUTE.to_vec(), value));
-            }
-        }
+        xattrs.extend(self.policy.label(&final_path(path), mode)?.as_deref().map(attribute));
         xattrs.sort();
         if let Some(bytes) = self.encoded.get(&xattrs) {
             return Ok(Arc::clone(bytes));

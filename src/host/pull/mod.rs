@@ -33,13 +33,13 @@ mod label;
 mod legacy;
 mod limits;
 mod merge;
-mod objects;
+pub(in crate::host) mod objects;
 mod partial;
 mod place;
 mod present;
 mod priority;
 mod rate;
-mod read;
+pub(in crate::host) mod read;
 mod relabel;
 mod resolve;
 mod retry;
@@ -64,6 +64,7 @@ use crate::model::oci::ImageFacts;
 
 pub use import::import;
 pub use kernel::kernel_of;
+pub(in crate::host) use present::reader;
 pub use present::{
     PlannedLayer, Presence, PullPlan, image_by_reference, image_in_repo, is_verified_under, note_verified,
     plan,

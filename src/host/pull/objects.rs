@@ -15,26 +15,26 @@ use ostree::prelude::*;
 use sha2::{Digest as _, Sha256};
 
 /// The type bits of a mode.
-pub(super) const S_IFMT: u32 = 0o170_000;
+pub(in crate::host) const S_IFMT: u32 = 0o170_000;
 /// A directory.
-pub(super) const S_IFDIR: u32 = 0o040_000;
+pub(in crate::host) const S_IFDIR: u32 = 0o040_000;
 /// A regular file.
-pub(super) const S_IFREG: u32 = 0o100_000;
+pub(in crate::host) const S_IFREG: u32 = 0o100_000;
 /// A symbolic link.
-pub(super) const S_IFLNK: u32 = 0o120_000;
+pub(in crate::host) const S_IFLNK: u32 = 0o120_000;
 
 /// The 32 raw bytes of a checksum.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Checksum(pub(super) [u8; 32]);
+pub(in crate::host) struct Checksum(pub(in crate::host) [u8; 32]);
 
 impl Checksum {
     /// The checksum of these bytes: the name of a metadata object.
-    pub(super) fn of(bytes: &[u8]) -> Self {
+    pub(in crate::host) fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 
     /// From 64 lower-case hex digits.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    pub(in crate::host) fn parse(text: &str) -> Option<Self> {
         if text.len() != 64 || text.bytes().any(|b| b.is_ascii_uppercase()) {
             return None;
         }
@@ -44,7 +44,7 @@ impl Checksum {
     }
 
     /// From the bytes in a dirtree or a commit.
-    pub(super) fn from_slice(bytes: &[u8]) -> Option<Self> {
+    pub(in crate::host) fn from_slice(bytes: &[u8]) -> Option<Self> {
         Some(Self(bytes.try_into().ok()?))
     }
 }
@@ -63,7 +63,7 @@ impl fmt::Debug for Checksum {
 
 /// What an object is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Kind {
+pub(in crate::host) enum Kind {
     Commit,
     CommitMeta,
     DirTree,
@@ -73,7 +73,7 @@ pub(super) enum Kind {
 
 impl Kind {
     /// The suffix of its file in a `bare` repo.
-    pub(super) fn suffix(self) -> &'static str {
+    pub(in crate::host) fn suffix(self) -> &'static str {
         match self {
             Self::Commit => "commit",
             Self::CommitMeta => "commitmeta",
@@ -85,32 +85,32 @@ impl Kind {
 }
 
 /// The place of an object below `objects/`.
-pub(super) fn loose_path(checksum: Checksum, kind: Kind) -> String {
+pub(in crate::host) fn loose_path(checksum: Checksum, kind: Kind) -> String {
     let hex = hex::encode(checksum.0);
     format!("{}/{}.{}", &hex[..2], &hex[2..], kind.suffix())
 }
 
 /// What the header of a content object says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct FileMeta {
-    pub(super) uid: u32,
-    pub(super) gid: u32,
+pub(in crate::host) struct FileMeta {
+    pub(in crate::host) uid: u32,
+    pub(in crate::host) gid: u32,
     /// With the type: a regular file or a link.
-    pub(super) mode: u32,
+    pub(in crate::host) mode: u32,
     /// Where a link points; empty for a file.
-    pub(super) target: String,
+    pub(in crate::host) target: String,
     /// Serialised `a(ayay)`.
-    pub(super) xattrs: Arc<[u8]>,
+    pub(in crate::host) xattrs: Arc<[u8]>,
 }
 
 impl FileMeta {
     /// Whether it is a symbolic link.
-    pub(super) fn is_link(&self) -> bool {
+    pub(in crate::host) fn is_link(&self) -> bool {
         self.mode & S_IFMT == S_IFLNK
     }
 
     /// A hasher that has taken the header; the data comes next.
-    pub(super) fn hasher(&self) -> Sha256 {
+    pub(in crate::host) fn hasher(&self) -> Sha256 {
         let header = self.header();
         let length =
             u32::try_from(header.len()).expect("extended attributes and targets are bounded far below 4 GiB");
@@ -150,10 +150,10 @@ fn offset_width(body: usize) -> usize {
 }
 
 /// A sorted list of extended attributes: name without NUL, value.
-pub(super) type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+pub(in crate::host) type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Serialises extended attributes as `a(ayay)`, sorted by name.
-pub(super) fn encode_xattrs(xattrs: &Xattrs) -> Arc<[u8]> {
+pub(in crate::host) fn encode_xattrs(xattrs: &Xattrs) -> Arc<[u8]> {
     let mut sorted: Vec<_> = xattrs.iter().collect();
     sorted.sort();
     let pairs = sorted.into_iter().map(|(name, value)| {
@@ -165,9 +165,15 @@ pub(super) fn encode_xattrs(xattrs: &Xattrs) -> Arc<[u8]> {
     Arc::from(array.data())
 }
 
+/// Serialised extended attributes as libostree takes them. Owned: a variant keeps what it is made from, and
+/// the binding would let it outlive a borrowed one.
+pub(in crate::host) fn xattrs_variant(bytes: Arc<[u8]>) -> Variant {
+    Variant::from_data_with_type(bytes, ty("a(ayay)"))
+}
+
 /// Reads a serialised `a(ayay)`; anything but its one normal form is refused, so that two spellings
 /// of the same attributes cannot exist.
-pub(super) fn decode_xattrs(bytes: &[u8]) -> Result<Xattrs> {
+pub(in crate::host) fn decode_xattrs(bytes: &[u8]) -> Result<Xattrs> {
     let variant = Variant::from_data_with_type(bytes, ty("a(ayay)"));
     ensure!(variant.is_normal_form(), "extended attributes are not a GVariant a(ayay) in normal form");
     let mut result = Vec::with_capacity(variant.n_children());
@@ -185,17 +191,17 @@ pub(super) fn decode_xattrs(bytes: &[u8]) -> Result<Xattrs> {
 
 /// What a dirmeta object says: `(uuua(ayay))`, integers big-endian.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct DirMeta {
-    pub(super) uid: u32,
-    pub(super) gid: u32,
+pub(in crate::host) struct DirMeta {
+    pub(in crate::host) uid: u32,
+    pub(in crate::host) gid: u32,
     /// With the type.
-    pub(super) mode: u32,
-    pub(super) xattrs: Arc<[u8]>,
+    pub(in crate::host) mode: u32,
+    pub(in crate::host) xattrs: Arc<[u8]>,
 }
 
 impl DirMeta {
     /// The object's bytes.
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub(in crate::host) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(12 + self.xattrs.len());
         for number in [self.uid, self.gid, self.mode] {
             bytes.extend_from_slice(&number.to_be_bytes());
@@ -205,8 +211,13 @@ impl DirMeta {
         bytes
     }
 
+    /// The object as libostree takes it.
+    pub(in crate::host) fn variant(&self) -> Variant {
+        Variant::from_data_with_type(self.encode(), ty("(uuua(ayay))"))
+    }
+
     /// Reads the object.
-    pub(super) fn decode(bytes: &[u8]) -> Result<Self> {
+    pub(in crate::host) fn decode(bytes: &[u8]) -> Result<Self> {
         ensure!(bytes.len() >= 12, "a dirmeta object of {} bytes is too short", bytes.len());
         let number = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let meta = Self { uid: number(0), gid: number(4), mode: number(8), xattrs: Arc::from(&bytes[12..]) };
@@ -218,16 +229,16 @@ impl DirMeta {
 
 /// What a dirtree object lists.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct DirTree {
+pub(in crate::host) struct DirTree {
     /// Files and links.
-    pub(super) files: BTreeMap<String, Checksum>,
+    pub(in crate::host) files: BTreeMap<String, Checksum>,
     /// Directories: their dirtree and dirmeta.
-    pub(super) dirs: BTreeMap<String, (Checksum, Checksum)>,
+    pub(in crate::host) dirs: BTreeMap<String, (Checksum, Checksum)>,
 }
 
 impl DirTree {
     /// The object's bytes: `(a(say)a(sayay))`, both sorted by name.
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub(in crate::host) fn encode(&self) -> Vec<u8> {
         let files = self
             .files
             .iter()
@@ -245,7 +256,7 @@ impl DirTree {
     }
 
     /// Reads the object; names that would leave the directory are refused.
-    pub(super) fn decode(bytes: &[u8]) -> Result<Self> {
+    pub(in crate::host) fn decode(bytes: &[u8]) -> Result<Self> {
         let variant = Variant::from_data_with_type(bytes, ty("(a(say)a(sayay))"));
         ensure!(variant.is_normal_form(), "a dirtree object is not in normal form");
         let mut tree = Self::default();
@@ -279,22 +290,22 @@ fn checksum_at(entry: &Variant, index: usize) -> Result<Checksum> {
 
 /// A commit object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Commit {
+pub(in crate::host) struct Commit {
     /// Metadata with string values, sorted by key. All that we write.
-    pub(super) strings: BTreeMap<String, String>,
+    pub(in crate::host) strings: BTreeMap<String, String>,
     /// Metadata with lists of strings.
-    pub(super) lists: BTreeMap<String, Vec<String>>,
+    pub(in crate::host) lists: BTreeMap<String, Vec<String>>,
     /// Seconds since the epoch.
-    pub(super) timestamp: u64,
+    pub(in crate::host) timestamp: u64,
     /// The root directory's dirtree.
-    pub(super) tree: Checksum,
+    pub(in crate::host) tree: Checksum,
     /// The root directory's dirmeta.
-    pub(super) meta: Checksum,
+    pub(in crate::host) meta: Checksum,
 }
 
 impl Commit {
     /// The object's bytes: `(a{sv}aya(say)sstayay)` without parent, related objects, subject, body.
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub(in crate::host) fn encode(&self) -> Vec<u8> {
         let mut metadata: BTreeMap<&str, Variant> = BTreeMap::new();
         metadata.extend(self.strings.iter().map(|(key, value)| (key.as_str(), value.to_variant())));
         metadata.extend(self.lists.iter().map(|(key, value)| (key.as_str(), value.to_variant())));
@@ -316,7 +327,7 @@ impl Commit {
     }
 
     /// Reads any commit object; metadata of other types than string and list of strings is left out.
-    pub(super) fn decode(bytes: &[u8]) -> Result<Self> {
+    pub(in crate::host) fn decode(bytes: &[u8]) -> Result<Self> {
         let variant = Variant::from_data_with_type(bytes, ty("(a{sv}aya(say)sstayay)"));
         ensure!(variant.is_normal_form(), "a commit object is not in normal form");
         let mut commit = Self {

@@ -92,7 +92,7 @@ fn pulled_image(repo: &ostree::Repo, commit: &str) -> Result<Option<PulledImage>
 }
 
 /// A reader of the repo's objects.
-pub(super) fn reader(repo: &ostree::Repo) -> Result<ObjectReader> {
+pub(in crate::host) fn reader(repo: &ostree::Repo) -> Result<ObjectReader> {
     Ok(ObjectReader::new(repo_dir(repo)?.open_dir("objects").context("Opening the repo's objects")?))
 }
 

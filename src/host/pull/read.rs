@@ -8,17 +8,17 @@ use super::objects::{Checksum, Commit, DirMeta, DirTree, Kind, loose_path};
 
 /// Reads objects from a repo's `objects` folder.
 #[derive(Debug)]
-pub(super) struct ObjectReader {
+pub(in crate::host) struct ObjectReader {
     objects: Dir,
 }
 
 impl ObjectReader {
-    pub(super) fn new(objects: Dir) -> Self {
+    pub(in crate::host) fn new(objects: Dir) -> Self {
         Self { objects }
     }
 
     /// The bytes of a metadata object.
-    pub(super) fn bytes(&self, checksum: Checksum, kind: Kind) -> Result<Vec<u8>> {
+    pub(in crate::host) fn bytes(&self, checksum: Checksum, kind: Kind) -> Result<Vec<u8>> {
         use std::io::Read as _;
         let path = loose_path(checksum, kind);
         let file = self.objects.open(&path).with_context(|| format!("Opening object {path}"))?;
@@ -33,28 +33,28 @@ impl ObjectReader {
         Ok(bytes)
     }
 
-    pub(super) fn commit(&self, checksum: Checksum) -> Result<Commit> {
+    pub(in crate::host) fn commit(&self, checksum: Checksum) -> Result<Commit> {
         Commit::decode(&self.bytes(checksum, Kind::Commit)?)
             .with_context(|| format!("Reading commit {checksum}"))
     }
 
-    pub(super) fn tree(&self, checksum: Checksum) -> Result<DirTree> {
+    pub(in crate::host) fn tree(&self, checksum: Checksum) -> Result<DirTree> {
         DirTree::decode(&self.bytes(checksum, Kind::DirTree)?)
             .with_context(|| format!("Reading dirtree {checksum}"))
     }
 
-    pub(super) fn meta(&self, checksum: Checksum) -> Result<DirMeta> {
+    pub(in crate::host) fn meta(&self, checksum: Checksum) -> Result<DirMeta> {
         DirMeta::decode(&self.bytes(checksum, Kind::DirMeta)?)
             .with_context(|| format!("Reading dirmeta {checksum}"))
     }
 
     /// Whether the repo has an object.
-    pub(super) fn has(&self, checksum: Checksum, kind: Kind) -> Result<bool> {
+    pub(in crate::host) fn has(&self, checksum: Checksum, kind: Kind) -> Result<bool> {
         super::staging::has_object(&self.objects, checksum, kind)
     }
 
     /// What the file system says about a content object.
-    pub(super) fn stat_file(&self, checksum: Checksum) -> Result<rustix::fs::Stat> {
+    pub(in crate::host) fn stat_file(&self, checksum: Checksum) -> Result<rustix::fs::Stat> {
         use std::os::fd::AsFd as _;
         let path = loose_path(checksum, Kind::File);
         let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
@@ -63,7 +63,7 @@ impl ObjectReader {
     }
 
     /// Whether a content object is a regular file without content.
-    pub(super) fn is_empty_file(&self, file: Checksum) -> Result<bool> {
+    pub(in crate::host) fn is_empty_file(&self, file: Checksum) -> Result<bool> {
         let stat = self.stat_file(file)?;
         let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
         Ok(stat.st_size == 0 && kind == rustix::fs::FileType::RegularFile)
