@@ -239,6 +239,11 @@ pub enum Scope {
 }
 
 impl Scope {
+    /// All of them: what is laid down on a root without OSTree.
+    pub const ALL: [Self; 3] = [Self::Usr, Self::Etc, Self::Var];
+    /// What is laid down on a deployment, whose `/usr` is the commit's own.
+    pub const OF_DEPLOYMENT: [Self; 2] = [Self::Etc, Self::Var];
+
     /// The scope of an absolute path with its links followed; none for a path that no
     /// deployment holds.
     pub fn of(path: &Utf8Path) -> Option<Self> {

@@ -7,12 +7,12 @@ use super::acquire::{self, PullSettings, Source};
 use super::commit::{check_before_commit, commit};
 use super::config::{self, Done};
 use crate::error::Fault;
-use crate::host::{Wait, history_entry, now};
+use crate::host::{Wait, history_entry};
 use crate::model::digest::Digest;
 use crate::model::event::Event;
 use crate::model::image_ref::OsImage;
 use crate::model::kargs::{KargEdit, KernelArguments};
-use crate::model::records::{HistoryOutcome, Intent, IntentState, RECORD_VERSION};
+use crate::model::records::{HistoryOutcome, Intent};
 use crate::model::status::{DeploymentName, HostStatus};
 use crate::plan::{self, Decision, Deploy, Desired, Plan, Step, preflight};
 
@@ -235,24 +235,15 @@ fn carry_out(
         locked.keep_derived(&commit_id, &image_commit)?;
     }
     let intent = Intent {
-        version: RECORD_VERSION,
-        id: locked.new_id(),
-        state: IntentState::Prepared,
         asked: deploy.image,
         digest,
         asked_digest,
         image_commit,
-        commit: commit_id,
         kernel_arguments: deploy.kernel_arguments.to_string(),
-        base: Some(deploy.base),
         request_digest: request.request_digest.clone(),
         reboot: request.reboot,
         kept_image,
-        config: None,
-        live: false,
-        who: request.who.clone(),
-        when: now(),
-        extra: serde_json::Map::new(),
+        ..next.intent(locked.new_id(), commit_id, &request.who)
     };
     locked.prepare(&intent)?;
     if request.until == Until::Prepared {

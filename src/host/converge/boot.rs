@@ -108,8 +108,8 @@ fn scopes(state: &Effective, stage: BootStage) -> Vec<Scope> {
         (Belongs::Nothing, BootStage::Running, _) => vec![Scope::Var],
         (Belongs::Nothing, BootStage::Before, _) => Vec::new(),
         (_, BootStage::Before, true) => vec![Scope::Etc],
-        (_, BootStage::Running, true) => vec![Scope::Etc, Scope::Var],
-        (_, _, false) => vec![Scope::Usr, Scope::Etc, Scope::Var],
+        (_, BootStage::Running, true) => Scope::OF_DEPLOYMENT.to_vec(),
+        (_, _, false) => Scope::ALL.to_vec(),
     }
 }
 

@@ -12,15 +12,12 @@ use crate::host::Host;
 use crate::host::converge::{Contents, InMemory, RepoObjects, Root, Several, Wanted, found, found_content};
 use crate::model::config::Blob;
 use crate::model::digest::Digest;
-use crate::model::manifest::{Entry, Node, Scope};
+use crate::model::manifest::{Entry, Node};
 use crate::model::policy::Policies;
 use crate::pipeline::Session;
 use crate::plan::config::{Changes, EntryChange};
 use crate::plan::content::Versions;
 use crate::plan::disruption::{Verdict, judge, registries};
-
-/// All scopes.
-pub(in crate::pipeline) const EVERYWHERE: [Scope; 3] = [Scope::Usr, Scope::Etc, Scope::Var];
 
 /// A root with what holds the contents of its managed files.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use super::want::Wanted;
 use crate::host::converge::{Converge, ProblemKind, preflight};
 use crate::host::{HostLocked, history_entry, now};
 use crate::model::manifest::Scope;
-use crate::model::records::{HistoryOutcome, Intent, IntentState, RECORD_VERSION};
+use crate::model::records::{HistoryOutcome, Intent};
 use crate::pipeline::change::wait;
 use crate::pipeline::commit::{check_before_commit, commit};
 use crate::pipeline::{Outcome, Session, Until};
@@ -42,7 +42,7 @@ fn refuse_obstacles(session: &Session, wanted: &Wanted<'_>) -> Result<()> {
     let to = record(side, &wanted.next.manifest, Some(&wanted.next.commit));
     let known = [&side.configured.carried];
     let mut problems = Vec::new();
-    for scope in [Scope::Etc, Scope::Var] {
+    for scope in Scope::OF_DEPLOYMENT {
         let found = preflight(&root, &Converge { to: &to, known: &known, scopes: &[scope], now: now() })?;
         problems.extend(found.into_iter().filter(|problem| scope == Scope::Var || stays(problem.kind)));
     }
@@ -62,25 +62,6 @@ fn stays(kind: ProblemKind) -> bool {
 
 /// The intent of the wanted next boot.
 pub(super) fn intent(locked: &HostLocked<'_>, request: &ConfigRequest, wanted: &Wanted<'_>) -> Intent {
-    let image = &wanted.image;
-    Intent {
-        version: RECORD_VERSION,
-        id: locked.new_id(),
-        state: IntentState::Prepared,
-        asked: image.asked.clone(),
-        digest: image.digest.clone(),
-        asked_digest: image.asked_digest.clone(),
-        image_commit: image.commit.clone(),
-        commit: wanted.next.commit.clone(),
-        kernel_arguments: wanted.kernel_arguments.to_string(),
-        base: Some(wanted.observed.next.status.name.clone()),
-        request_digest: None,
-        reboot: request.reboot,
-        kept_image: image.kept.clone(),
-        config: Some(request.config.names.clone()),
-        live: false,
-        who: request.who.clone(),
-        when: now(),
-        extra: serde_json::Map::new(),
-    }
+    let next = wanted.observed.next.intent(locked.new_id(), wanted.next.commit.clone(), &request.who);
+    Intent { reboot: request.reboot, ..wanted.named_in(request, next) }
 }

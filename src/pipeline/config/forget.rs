@@ -7,10 +7,9 @@ use super::layering::{Content, Layering};
 use super::observe::Observed;
 use super::{ConfigRequest, recover};
 use crate::error::Fault;
-use crate::host::now;
 use crate::model::config::{Config, Managed};
 use crate::model::manifest::{Manifest, Source};
-use crate::model::records::{Intent, IntentState, RECORD_VERSION};
+use crate::model::records::Intent;
 use crate::pipeline::change::wait;
 use crate::pipeline::commit::{check_before_commit, commit};
 use crate::pipeline::{Outcome, PullSettings, Session, Until};
@@ -54,24 +53,9 @@ pub fn forget(session: &Session, request: &ForgetRequest) -> Result<Outcome> {
     observed.confirm(&locked)?;
     locked.keep_derived(&layered.commit, &next.configured.image_commit)?;
     let intent = Intent {
-        version: RECORD_VERSION,
-        id: locked.new_id(),
-        state: IntentState::Prepared,
-        asked: None,
-        digest: next.status.digest.clone(),
-        asked_digest: next.status.asked_digest.clone(),
-        image_commit: next.configured.image_commit.clone(),
-        commit: layered.commit,
-        kernel_arguments: next.kernel_arguments.to_string(),
-        base: Some(next.status.name.clone()),
-        request_digest: None,
         reboot: request.reboot,
-        kept_image: next.status.image.clone(),
         config: Some(Vec::new()),
-        live: false,
-        who: request.who.clone(),
-        when: now(),
-        extra: serde_json::Map::new(),
+        ..next.intent(locked.new_id(), layered.commit, &request.who)
     };
     locked.prepare(&intent)?;
     commit(session, &locked, intent)

@@ -57,8 +57,7 @@ impl Ground for Deployed<'_> {
     }
 
     fn scopes(&self) -> &'static [Scope] {
-        // `/usr` is the commit's own.
-        &[Scope::Etc, Scope::Var]
+        &Scope::OF_DEPLOYMENT
     }
 
     fn contents(&self) -> Result<Box<dyn Contents>> {
@@ -102,7 +101,7 @@ impl Ground for Plain<'_> {
     }
 
     fn scopes(&self) -> &'static [Scope] {
-        &[Scope::Usr, Scope::Etc, Scope::Var]
+        &Scope::ALL
     }
 
     fn contents(&self) -> Result<Box<dyn Contents>> {

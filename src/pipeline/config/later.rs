@@ -10,12 +10,12 @@ use super::next;
 use super::observe::{Observed, Side};
 use super::want::Wanted;
 use crate::error::Fault;
+use crate::host::history_entry;
 use crate::host::layer::{Layered, manifest_of_commit};
 use crate::host::policies::policies;
-use crate::host::{history_entry, now};
 use crate::model::live::NextBoot;
 use crate::model::manifest::Manifest;
-use crate::model::records::{HistoryOutcome, Intent, IntentState, RECORD_VERSION};
+use crate::model::records::{HistoryOutcome, Intent};
 use crate::pipeline::change::wait;
 use crate::pipeline::commit::check_before_commit;
 use crate::pipeline::{Outcome, Session};
@@ -29,24 +29,10 @@ pub(super) fn prepare(session: &Session, request: &ConfigRequest, wanted: &Wante
     let locked = session.host.lock(wait(session, request.wait))?;
     wanted.observed.confirm(&locked)?;
     let intent = Intent {
-        version: RECORD_VERSION,
-        id: locked.new_id(),
-        state: IntentState::Prepared,
-        asked: None,
-        digest: running.status.digest.clone(),
-        asked_digest: running.status.asked_digest.clone(),
-        image_commit: running.configured.image_commit.clone(),
-        commit: layered.commit.clone(),
-        kernel_arguments: running.kernel_arguments.to_string(),
         base: Some(wanted.observed.next.status.name.clone()),
-        request_digest: None,
-        reboot: false,
-        kept_image: running.status.image.clone(),
         config: Some(request.config.names.clone()),
         live: true,
-        who: request.who.clone(),
-        when: now(),
-        extra: serde_json::Map::new(),
+        ..running.intent(locked.new_id(), layered.commit.clone(), &request.who)
     };
     locked.keep_derived(&intent.commit, &intent.image_commit)?;
     locked.prepare(&intent)?;

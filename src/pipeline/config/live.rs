@@ -22,8 +22,6 @@ use crate::pipeline::Session;
 use crate::pipeline::change::wait;
 use crate::plan::disruption::Verdict;
 
-/// Where a live apply on a deployment works: `/usr` is the commit's own.
-const SCOPES: [Scope; 2] = [Scope::Etc, Scope::Var];
 /// The service that a change of registries.conf is for.
 const CRIO: &str = "crio.service";
 /// Problems that a refusal names before it only counts.
@@ -63,7 +61,7 @@ pub(super) fn carry_out(session: &Session, ready: Ready<'_>) -> Result<Done> {
     let back = record(running, &running.configured.carried, running.configured.commit.as_deref());
     refuse_problems(&preflight(
         &root,
-        &Converge { to: &to, known: &[&back.manifest], scopes: &SCOPES, now: now() },
+        &Converge { to: &to, known: &[&back.manifest], scopes: &Scope::OF_DEPLOYMENT, now: now() },
     )?)?;
     session.stop_if_asked()?;
     let locked = session.host.lock(wait(session, ready.wait))?;

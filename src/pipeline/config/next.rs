@@ -10,7 +10,7 @@ use super::want::Wanted;
 use crate::host::{DeployRequest, HostLocked, history_entry, layer};
 use crate::model::kargs::KernelArguments;
 use crate::model::live::{Live, NextBoot};
-use crate::model::records::{HistoryOutcome, Intent, IntentState, RECORD_VERSION};
+use crate::model::records::{HistoryOutcome, Intent, IntentState};
 use crate::pipeline::Session;
 use crate::pipeline::commit::check_before_commit;
 use crate::plan::apply::After;
@@ -26,17 +26,8 @@ pub(super) fn work_out(
     match after {
         After::MadeAgain => {
             let before = staged(&wanted.observed);
-            let made = Intent {
-                commit: wanted.next.commit.clone(),
-                kernel_arguments: wanted.kernel_arguments.to_string(),
-                asked: wanted.image.asked.clone(),
-                kept_image: wanted.image.kept.clone(),
-                digest: wanted.image.digest.clone(),
-                asked_digest: wanted.image.asked_digest.clone(),
-                image_commit: wanted.image.commit.clone(),
-                config: Some(request.config.names.clone()),
-                ..before.clone()
-            };
+            let made =
+                Intent { commit: wanted.next.commit.clone(), ..wanted.named_in(request, before.clone()) };
             check_before_commit(session, &made.commit)?;
             Ok(Some(NextBoot { before, after: Some(made), staged: true }))
         }
@@ -55,25 +46,12 @@ pub(super) fn staged(observed: &Observed) -> Intent {
     if let Some(intent) = known {
         return intent.clone();
     }
+    let id = next.status.id.clone().unwrap_or_else(|| next.status.name.to_string());
     Intent {
-        version: RECORD_VERSION,
-        id: next.status.id.clone().unwrap_or_else(|| next.status.name.to_string()),
         state: IntentState::Committed,
-        asked: None,
-        digest: next.status.digest.clone(),
-        asked_digest: next.status.asked_digest.clone(),
-        image_commit: next.configured.image_commit.clone(),
-        commit: next.status.name.checksum.clone(),
-        kernel_arguments: next.kernel_arguments.to_string(),
         base: observed.running.as_ref().map(|running| running.status.name.clone()),
-        request_digest: None,
-        reboot: false,
-        kept_image: next.status.image.clone(),
-        config: None,
-        live: false,
-        who: "another tool".to_owned(),
         when: i64::try_from(next.status.timestamp).unwrap_or_default(),
-        extra: serde_json::Map::new(),
+        ..next.intent(id, next.status.name.checksum.clone(), "another tool")
     }
 }
 

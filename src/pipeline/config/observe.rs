@@ -3,9 +3,9 @@
 use anyhow::Result;
 
 use crate::error::Fault;
-use crate::host::{Configured, Host, HostLocked, ToldBy};
+use crate::host::{Configured, Host, HostLocked, ToldBy, now};
 use crate::model::kargs::KernelArguments;
-use crate::model::records::Intent;
+use crate::model::records::{Intent, IntentState, RECORD_VERSION};
 use crate::model::status::{DeploymentStatus, HostStatus};
 use crate::pipeline::change::no_deployment;
 use crate::plan::apply::means_the_same;
@@ -40,6 +40,30 @@ impl Side {
             status: status.clone(),
             configured,
         })
+    }
+
+    /// A prepared change to `commit` that keeps this deployment's image and kernel arguments.
+    pub(in crate::pipeline) fn intent(&self, id: String, commit: String, who: &str) -> Intent {
+        Intent {
+            version: RECORD_VERSION,
+            id,
+            state: IntentState::Prepared,
+            asked: None,
+            digest: self.status.digest.clone(),
+            asked_digest: self.status.asked_digest.clone(),
+            image_commit: self.configured.image_commit.clone(),
+            commit,
+            kernel_arguments: self.kernel_arguments.to_string(),
+            base: Some(self.status.name.clone()),
+            request_digest: None,
+            reboot: false,
+            kept_image: self.status.image.clone(),
+            config: None,
+            live: false,
+            who: who.to_owned(),
+            when: now(),
+            extra: serde_json::Map::new(),
+        }
     }
 }
 

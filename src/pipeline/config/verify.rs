@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde::Serialize;
 
-use super::content::{EVERYWHERE, root_of};
+use super::content::root_of;
 use super::ground::{Deployed, Ground, Plain};
 use super::live::{actions_of, record};
 use super::observe::{Observed, Side};
@@ -20,7 +20,7 @@ use crate::model::event::{Event, EventSink};
 use crate::model::kargs::KernelArguments;
 use crate::model::live::LIVE;
 use crate::model::manifest::{Manifest, Scope};
-use crate::model::records::{DIRECTORY, Intent, IntentState, RECORD_VERSION};
+use crate::model::records::{DIRECTORY, Intent};
 use crate::pipeline::change::wait;
 use crate::pipeline::commit::{check_before_commit, commit};
 use crate::pipeline::{Outcome, Session};
@@ -137,7 +137,7 @@ fn look(session: &Session, observed: &Observed) -> Result<Verified> {
     let differences = if side.status.staged {
         Vec::new()
     } else {
-        differences(&root_of(&session.host, side)?, manifest, &EVERYWHERE)?
+        differences(&root_of(&session.host, side)?, manifest, &Scope::ALL)?
     };
     Ok(Verified {
         managed: true,
@@ -248,24 +248,9 @@ fn deploy(session: &Session, observed: &Observed, may_wait: bool, who: &str) -> 
     let locked = session.host.lock(wait(session, may_wait))?;
     locked.keep_derived(&layered.commit, &next.configured.image_commit)?;
     let intent = Intent {
-        version: RECORD_VERSION,
-        id: locked.new_id(),
-        state: IntentState::Prepared,
-        asked: None,
-        digest: next.status.digest.clone(),
-        asked_digest: next.status.asked_digest.clone(),
-        image_commit: next.configured.image_commit.clone(),
-        commit: layered.commit,
         kernel_arguments: arguments.to_string(),
-        base: Some(next.status.name.clone()),
-        request_digest: None,
-        reboot: false,
-        kept_image: next.status.image.clone(),
         config: Some(next.configured.carried.names.clone()),
-        live: false,
-        who: who.to_owned(),
-        when: now(),
-        extra: serde_json::Map::new(),
+        ..next.intent(locked.new_id(), layered.commit, who)
     };
     locked.prepare(&intent)?;
     commit(session, &locked, intent)
@@ -312,7 +297,7 @@ fn look_at_root(place: &PlainRoot, manifest: &Manifest) -> Result<Verified> {
     Ok(Verified {
         managed: true,
         names: manifest.names.clone(),
-        differences: differences(&place.root, manifest, &EVERYWHERE)?,
+        differences: differences(&place.root, manifest, &Scope::ALL)?,
         host: if is_cut { vec![cut_live()] } else { Vec::new() },
         repaired: None,
     })

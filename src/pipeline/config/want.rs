@@ -12,6 +12,7 @@ use crate::host::layer::Layered;
 use crate::host::policies::policies;
 use crate::model::kargs::KernelArguments;
 use crate::model::manifest::{Manifest, Scope};
+use crate::model::records::Intent;
 use crate::pipeline::Session;
 use crate::plan::apply::{Alike, Facts, Way, means_the_same, way};
 use crate::plan::config::{ArgumentsChange, Changes, EntryChange, ImageChange};
@@ -96,6 +97,20 @@ impl<'s> Wanted<'s> {
     /// What the changes are told against: what runs, else what the next boot would start.
     pub(super) fn side(&self) -> &Side {
         self.observed.running.as_ref().unwrap_or(&self.observed.next)
+    }
+
+    /// The intent with the wanted image, kernel arguments and names.
+    pub(super) fn named_in(&self, request: &ConfigRequest, intent: Intent) -> Intent {
+        Intent {
+            asked: self.image.asked.clone(),
+            kept_image: self.image.kept.clone(),
+            digest: self.image.digest.clone(),
+            asked_digest: self.image.asked_digest.clone(),
+            image_commit: self.image.commit.clone(),
+            kernel_arguments: self.kernel_arguments.to_string(),
+            config: Some(request.config.names.clone()),
+            ..intent
+        }
     }
 
     fn facts(&self, live_will_do: bool) -> Facts {
