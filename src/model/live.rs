@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::applied::Applied;
-use super::records::Intent;
+use super::records::{Intent, from_json, to_json};
 use super::status::DeploymentName;
 use crate::error::Fault;
 
@@ -113,9 +113,7 @@ impl Live {
     ///
     /// They are no such record; the field is named.
     pub fn parse(bytes: &[u8]) -> Result<Self, Fault> {
-        let json = &mut serde_json::Deserializer::from_slice(bytes);
-        let read = serde_path_to_error::deserialize(&mut *json).map_err(|error| error.to_string());
-        read.and_then(|live| json.end().map(|()| live).map_err(|error| error.to_string())).map_err(|why| {
+        from_json(bytes).map_err(|why| {
             Fault::failed("the record of a live apply cannot be read (/var/lib/mcd/live.json)")
                 .why(why)
                 .next("see what differs with `mcd verify`, then remove the file")
@@ -124,9 +122,7 @@ impl Live {
 
     /// The bytes to be written, with an end of line.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = serde_json::to_vec_pretty(self).expect("texts and numbers always make JSON");
-        bytes.push(b'\n');
-        bytes
+        to_json(self)
     }
 
     /// Whether it goes on to the new state; else what was there before comes back.

@@ -10,6 +10,7 @@
 #[cfg(test)]
 mod tests;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -175,6 +176,21 @@ pub fn describe_config(names: &[String]) -> String {
     if names.is_empty() { "no configuration".to_owned() } else { format!("config {}", names.join(", ")) }
 }
 
+/// Reads a record that is one JSON document; what is wrong is told with the field.
+pub(super) fn from_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    let json = &mut serde_json::Deserializer::from_slice(bytes);
+    let record = serde_path_to_error::deserialize(&mut *json).map_err(|error| error.to_string())?;
+    json.end().map_err(|error| error.to_string())?;
+    Ok(record)
+}
+
+/// A record's bytes: JSON for people too, with an end of line.
+pub(super) fn to_json(record: &impl Serialize) -> Vec<u8> {
+    let mut bytes = serde_json::to_vec_pretty(record).expect("texts and numbers always make JSON");
+    bytes.push(b'\n');
+    bytes
+}
+
 impl Intent {
     /// Reads the record's bytes.
     ///
@@ -182,23 +198,16 @@ impl Intent {
     ///
     /// They are no intent; the field is named.
     pub fn parse(bytes: &[u8]) -> Result<Self, Fault> {
-        let json = &mut serde_json::Deserializer::from_slice(bytes);
-        let refuse = |why: String| {
+        from_json(bytes).map_err(|why| {
             Fault::failed(format!("the intent cannot be read (/var/{DIRECTORY}/{INTENT})"))
                 .why(why)
                 .next("if no change should be under way, drop it: mcd cancel")
-        };
-        let intent =
-            serde_path_to_error::deserialize(&mut *json).map_err(|error| refuse(error.to_string()))?;
-        json.end().map_err(|error| refuse(error.to_string()))?;
-        Ok(intent)
+        })
     }
 
     /// The bytes to be written: JSON for people too, with an end of line.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = serde_json::to_vec_pretty(self).expect("texts and numbers always make JSON");
-        bytes.push(b'\n');
-        bytes
+        to_json(self)
     }
 
     /// Whether the switch was asked for: only then may a boot act on it.
