@@ -3,8 +3,10 @@
 use std::io::Write;
 use std::os::fd::OwnedFd;
 
+#[cfg(feature = "ostree")]
+use anyhow::Context as _;
 use anyhow::Result;
-use cap_std_ext::cap_std::fs::{Dir, DirBuilder, DirBuilderExt, OpenOptions, OpenOptionsExt};
+use cap_std_ext::cap_std::fs::{Dir, DirBuilder, DirBuilderExt, File, OpenOptions, OpenOptionsExt};
 use fn_error_context::context;
 use rustix::fs::{Mode, OFlags};
 
@@ -18,6 +20,43 @@ const FOLDER_MODE: u32 = 0o700;
 /// Writes `content` to `name` in `folder`, on disk when this returns.
 #[context("Writing {name}")]
 pub(crate) fn replace(folder: &Dir, name: &str, content: &[u8]) -> Result<()> {
+    let written = write_temporary(folder, name, content).and_then(|file| file.sync_all());
+    if let Err(error) = written.and_then(|()| folder.rename(temporary(name), folder, name)) {
+        // A full disk needs the room.
+        let _ = folder.remove_file_if_there(&temporary(name));
+        return Err(error.into());
+    }
+    sync_folder(folder)
+}
+
+/// Writes several files to `folder`, on disk when this returns: with one sync for all of them, before any
+/// has its name.
+#[cfg(feature = "ostree")]
+pub(crate) fn replace_all<'a>(
+    folder: &Dir,
+    files: impl IntoIterator<Item = (&'a str, &'a [u8])>,
+) -> Result<()> {
+    let mut begun = Vec::new();
+    let written = || -> Result<()> {
+        for (name, content) in files {
+            begun.push(name);
+            write_temporary(folder, name, content).with_context(|| format!("Writing {name}"))?;
+        }
+        if !begun.is_empty() {
+            rustix::fs::syncfs(folder.open(".")?)?;
+        }
+        begun.iter().try_for_each(|name| Ok(folder.rename(temporary(name), folder, name)?))
+    };
+    if let Err(error) = written() {
+        for name in begun {
+            let _ = folder.remove_file_if_there(&temporary(name));
+        }
+        return Err(error);
+    }
+    sync_folder(folder)
+}
+
+fn write_temporary(folder: &Dir, name: &str, content: &[u8]) -> std::io::Result<File> {
     // One writer: whoever writes a record holds the host lock, so the name needs no randomness, and
     // what a crash left is replaced by the next write.
     let temporary = temporary(name);
@@ -26,13 +65,8 @@ pub(crate) fn replace(folder: &Dir, name: &str, content: &[u8]) -> Result<()> {
     options.write(true).create_new(true).mode(FILE_MODE);
     let mut file = folder.open_with(&temporary, &options)?;
     inherit_label(folder, &file);
-    let written = file.write_all(content).and_then(|()| file.sync_all());
-    if let Err(error) = written.and_then(|()| folder.rename(&temporary, folder, name)) {
-        // A full disk needs the room.
-        let _ = folder.remove_file_if_there(&temporary);
-        return Err(error.into());
-    }
-    sync_folder(folder)
+    file.write_all(content)?;
+    Ok(file)
 }
 
 /// The name that `name` has while it is being written.
@@ -156,6 +190,19 @@ mod tests {
         assert_eq!(read(&folder, "intent.json").unwrap().unwrap(), b"two");
         assert_eq!(folder.metadata("intent.json").unwrap().permissions().mode() & 0o7777, 0o600);
         assert_eq!(folder.entries().unwrap().count(), 1, "no temporary file stays");
+
+        #[cfg(feature = "ostree")]
+        {
+            folder.create_dir("a").unwrap();
+            replace_all(&folder, [("a", &b"1"[..]), ("b", b"2")]).unwrap_err();
+            assert_eq!(folder.entries().unwrap().count(), 2, "no temporary file stays");
+            folder.remove_dir("a").unwrap();
+            replace_all(&folder, [("a", &b"1"[..]), ("b", b"2")]).unwrap();
+            assert_eq!(read(&folder, "b").unwrap().unwrap(), b"2");
+            assert_eq!(folder.entries().unwrap().count(), 3);
+            folder.remove_file("a").unwrap();
+            folder.remove_file("b").unwrap();
+        }
 
         remove(&folder, "intent.json").unwrap();
         remove(&folder, "intent.json").unwrap();

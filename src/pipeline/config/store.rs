@@ -1,10 +1,8 @@
 //! Contents of managed files on a root without a repo: `/var/lib/mcd/content`, one file for each digest.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 
 use anyhow::Result;
-use cap_std_ext::cap_std::fs::{Dir, OpenOptions, OpenOptionsExt as _};
 use fn_error_context::context;
 
 use crate::host::converge::{ContentStore, Contents, InMemory, Root};
@@ -13,9 +11,6 @@ use crate::model::applied::CONTENT_STORE;
 use crate::model::config::Blob;
 use crate::model::digest::Digest;
 use crate::model::manifest::{Manifest, Node};
-
-/// Contents may be secrets.
-const FILE_MODE: u32 = 0o600;
 
 /// What holds the contents.
 pub(super) fn contents(root: &Root) -> Result<Box<dyn Contents>> {
@@ -30,27 +25,11 @@ pub(super) fn contents(root: &Root) -> Result<Box<dyn Contents>> {
 #[context("Storing the contents of managed files in /{CONTENT_STORE}")]
 pub(super) fn add(root: &Root, contents: &BTreeMap<Digest, Blob>) -> Result<()> {
     let store = durable::private_folder(root.dir(), CONTENT_STORE)?;
-    for (digest, blob) in contents {
-        let is_there = store.read(digest.hex()).is_ok_and(|present| present == blob.bytes());
-        if !is_there {
-            write(&store, digest.hex(), blob.bytes())?;
-        }
-    }
-    durable::sync_folder(&store)
-}
-
-fn write(store: &Dir, name: &str, bytes: &[u8]) -> Result<()> {
-    let temporary = format!(".{name}.new");
-    match store.remove_file(&temporary) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
-        _ => {}
-    }
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(FILE_MODE);
-    let mut file = store.open_with(&temporary, &options)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    Ok(store.rename(&temporary, store, name)?)
+    let is_missing = |digest: &Digest, blob: &Blob| {
+        store.read(digest.hex()).map_or(true, |present| present != blob.bytes())
+    };
+    let missing = contents.iter().filter(|(digest, blob)| is_missing(digest, blob));
+    durable::replace_all(&store, missing.map(|(digest, blob)| (digest.hex(), blob.bytes())))
 }
 
 /// Removes what none of the manifests names, and what a killed run left.
