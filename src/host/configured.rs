@@ -182,12 +182,7 @@ impl Host {
     /// deployment whose `/etc` is merged into it.
     fn etc_record(&self, status: &DeploymentStatus) -> Result<Result<Option<Applied>>> {
         let sysroot = self.load()?;
-        let deployment = if status.staged {
-            merge_deployment(&sysroot)
-        } else {
-            let mut all = sysroot.deployments().into_iter();
-            all.find(|one| name_of(one) == status.name && one.osname() == status.stateroot)
-        };
+        let deployment = if status.staged { merge_deployment(&sysroot) } else { find(&sysroot, status) };
         let Some(deployment) = deployment else { return Ok(Ok(None)) };
         let path = format!("{}/{ETC_RECORD}", sysroot.deployment_dirpath(&deployment));
         Ok(read_record(self.root(), &path))
@@ -200,10 +195,7 @@ impl Host {
             return self.running_root();
         }
         let sysroot = self.load()?;
-        let mut all = sysroot.deployments().into_iter();
-        let deployment = all
-            .find(|one| name_of(one) == status.name && one.osname() == status.stateroot)
-            .context("It is gone")?;
+        let deployment = find(&sysroot, status).context("It is gone")?;
         Ok(self.root().open_dir(sysroot.deployment_dirpath(&deployment).as_str())?)
     }
 
@@ -259,6 +251,11 @@ impl Host {
             None => Ok(None),
         }
     }
+}
+
+fn find(sysroot: &ostree::Sysroot, status: &DeploymentStatus) -> Option<ostree::Deployment> {
+    let mut all = sysroot.deployments().into_iter();
+    all.find(|one| name_of(one) == status.name && one.osname() == status.stateroot)
 }
 
 /// Reads a record; none where there is none.

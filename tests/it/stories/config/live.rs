@@ -259,10 +259,8 @@ fn root_a_strangers_deployment_keeps_the_config() {
     assert!(status(&booted)["deployments"][0]["config"]["stranger"].is_null());
 }
 
-#[test]
-fn root_a_live_apply_that_is_killed_is_ended_by_the_next_run() {
-    let host = Host::with_image();
-    let booted = boot(&host);
+/// Applies what asks for a reload, and kills that while the service reloads.
+fn kill_while_reloading(host: &Host, booted: &Booted<'_>) {
     booted.shell("touch /run/test/slow").unwrap();
     let path = host.config(&machine("99-a").file(RELOADS, "docker: {}\n"));
     let mut running = booted.command("mcd").args(["apply", path.to_str().unwrap()]).spawn().unwrap();
@@ -271,6 +269,13 @@ fn root_a_live_apply_that_is_killed_is_ended_by_the_next_run() {
         .unwrap();
     booted.signal_mcd("KILL").unwrap();
     running.wait().unwrap();
+}
+
+#[test]
+fn root_a_live_apply_that_is_killed_is_ended_by_the_next_run() {
+    let host = Host::with_image();
+    let booted = boot(&host);
+    kill_while_reloading(&host, &booted);
     assert!(read(&booted, "/var/lib/mcd/live.json").is_some());
     booted.shell("rm /run/test/slow /run/test/calls").unwrap();
     apply(&host, &booted, &machine("99-a").file(RELOADS, "docker: {}\n"), &["--unchanged-exit-77"])
@@ -284,14 +289,7 @@ fn root_a_live_apply_that_is_killed_is_ended_by_the_next_run() {
 fn root_a_live_apply_that_is_killed_is_ended_by_the_boot() {
     let host = Host::with_image();
     let booted = boot(&host);
-    booted.shell("touch /run/test/slow").unwrap();
-    let path = host.config(&machine("99-a").file(RELOADS, "docker: {}\n"));
-    let mut running = booted.command("mcd").args(["apply", path.to_str().unwrap()]).spawn().unwrap();
-    booted
-        .shell("for i in $(seq 300); do [ -e /run/test/begun ] && exit 0; sleep 0.1; done; exit 1")
-        .unwrap();
-    booted.signal_mcd("KILL").unwrap();
-    running.wait().unwrap();
+    kill_while_reloading(&host, &booted);
     let booted = power_cut(booted);
     assert_eq!(read(&booted, "/var/lib/mcd/live.json"), None);
     assert_eq!(read(&booted, RELOADS).as_deref(), Some("docker: {}\n"));
