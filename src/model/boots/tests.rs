@@ -246,7 +246,7 @@ fn any_record() -> impl Strategy<Value = BootRecord> {
             kept,
             entries,
             requests,
-            extra: serde_json::Map::new(),
+            ..BootRecord::default()
         },
     )
 }
