@@ -53,6 +53,17 @@ pub enum Verb {
     Pull(PullArgs),
     /// Show deployments, what the next boot starts and what is prepared
     Status(StatusArgs),
+    /// Run the health checks of the running system, and show what each found
+    ///
+    /// Exit code 0: every required check passes; 5: one fails. Nothing is done about it: after a
+    /// boot, mcd-health.service runs the same checks, and goes back to the last good deployment if
+    /// they do not pass in time.
+    Health(HealthArgs),
+    /// Write a support bundle: records, status, checks and journal, without secrets
+    ///
+    /// Contents of files are not in it, and what looks like a credential is taken out. What could
+    /// not be read is listed in it.
+    Report(ReportArgs),
     /// Let the next boot start the previous deployment
     ///
     /// Says before it acts which files in /etc (certificates, kubeconfigs, host keys) changed
@@ -137,7 +148,8 @@ pub struct RebootArgs {
         hide_possible_values = true,
         hide_default_value = true,
         long_help = "Reboot if something changed: never (the default), auto, full or soft. Alone \
-                     it means auto, the cheapest that serves. soft is refused by this version."
+                     it means auto, the cheapest that serves. soft \
+                     restarts user space only, where kernel, initramfs and arguments stay."
     )]
     pub reboot: RebootArg,
     /// Run again what failed or was undone; override inhibitors
@@ -193,6 +205,9 @@ pub struct PivotArgs {
         conflicts_with_all = ["image", "dry_run", "karg_append", "karg_delete", "karg_replace"]
     )]
     pub resume: Option<Option<String>>,
+    /// Stage again what was committed and got lost: what the unit runs after a boot
+    #[arg(long, hide = true, conflicts_with_all = ["image", "dry_run", "resume", "until"])]
+    pub resume_lost: bool,
     /// Exit with 77 when there is nothing to do
     #[arg(long)]
     pub unchanged_exit_77: bool,
@@ -242,6 +257,28 @@ pub struct StatusArgs {
     /// The host.
     #[command(flatten)]
     pub target: TargetArgs,
+}
+
+/// `mcd health`.
+#[derive(Debug, Args)]
+pub struct HealthArgs {
+    /// Repeat until the verdict, and go back if it is bad: what the unit runs
+    #[arg(long, hide = true)]
+    pub judge: bool,
+    /// Print JSON on stdout
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `mcd report`.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// Write to FILE, which must not exist; without it, to a new file in /var/tmp
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Print JSON on stdout
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `mcd rollback`.

@@ -6,6 +6,8 @@ mod config;
 #[cfg(feature = "ostree")]
 mod generate;
 #[cfg(feature = "ostree")]
+mod health;
+#[cfg(feature = "ostree")]
 mod history;
 #[cfg(feature = "ostree")]
 mod maintain;
@@ -15,6 +17,8 @@ mod open;
 mod pivot;
 #[cfg(feature = "ostree")]
 mod pull;
+#[cfg(feature = "ostree")]
+mod report;
 #[cfg(feature = "ostree")]
 mod rollback;
 #[cfg(feature = "ostree")]
@@ -59,6 +63,8 @@ pub fn run(request: Request, printer: &Printer) -> Result<Ended> {
         Request::Config(request) => config::run(request, printer),
         Request::Pull(options) => pull::run(options, printer),
         Request::Status(target) => status::run(target, printer),
+        Request::Health(options) => health::run(options, printer),
+        Request::Report(output) => report::run(output.as_deref(), printer),
         Request::Rollback(options) => rollback::run(options, printer),
         Request::Pin(options) => maintain::pin(options, printer),
         Request::Cancel(target) => maintain::cancel(target, printer),

@@ -47,6 +47,10 @@ pub enum Request {
     Pull(PullOptions),
     /// `status`.
     Status(Target),
+    /// `health`.
+    Health(HealthOptions),
+    /// `report`.
+    Report(Option<PathBuf>),
     /// `rollback`.
     Rollback(RollbackOptions),
     /// `pin` and `unpin`.
@@ -94,6 +98,8 @@ pub enum Asked {
     HostApi,
     /// What `--until prepared` left: the one there is, or the one with this id.
     Resume(Option<String>),
+    /// What was committed and got lost.
+    Lost,
 }
 
 /// Whether a change may be followed by a reboot.
@@ -101,8 +107,10 @@ pub enum Asked {
 pub enum Reboot {
     /// No.
     Never,
-    /// The cheapest that serves; until soft reboots exist that is a full one.
+    /// The cheapest that serves.
     Auto,
+    /// Of user space only, or a refusal.
+    Soft,
     /// A reboot of the machine.
     Full,
 }
@@ -141,6 +149,13 @@ pub struct PullOptions {
     pub fetch: FetchOptions,
     /// Only print the sizes.
     pub dry_run: bool,
+}
+
+/// `health`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HealthOptions {
+    /// Until the verdict, and act on it.
+    pub judge: bool,
 }
 
 /// `rollback`.
@@ -236,6 +251,8 @@ fn ours(cli: Cli) -> Result<Invocation, Fault> {
         Verb::Config(verb) => Request::Config(config::read(verb)?),
         Verb::Pull(args) => Request::Pull(pull(args)?),
         Verb::Status(args) => Request::Status(target(args.target, true)),
+        Verb::Health(args) => Request::Health(HealthOptions { judge: args.judge }),
+        Verb::Report(args) => Request::Report(args.output),
         Verb::Rollback(args) => Request::Rollback(rollback(args)?),
         Verb::Pin(args) => Request::Pin(pin(args, true)?),
         Verb::Unpin(args) => Request::Pin(pin(args, false)?),
@@ -265,6 +282,8 @@ fn wants_json(verb: &Verb) -> bool {
         Verb::Config(verb) => verb.wants_json(),
         Verb::Pull(args) => args.target.json,
         Verb::Status(args) => args.target.json,
+        Verb::Health(args) => args.json,
+        Verb::Report(args) => args.json,
         Verb::Rollback(args) => args.target.json,
         Verb::Pin(args) | Verb::Unpin(args) => args.target.json,
         Verb::Cancel(args) => args.target.json,
@@ -276,6 +295,7 @@ fn wants_json(verb: &Verb) -> bool {
 
 fn pivot(args: cli::PivotArgs) -> Result<PivotOptions, Fault> {
     let asked = match (args.image, args.resume) {
+        _ if args.resume_lost => Asked::Lost,
         (_, Some(id)) => Asked::Resume(id),
         (Some(text), None) => Asked::Image(image(&text)?),
         (None, None) => Asked::HostApi,
@@ -414,9 +434,7 @@ fn reboot(arg: cli::RebootArg) -> Result<Reboot, Fault> {
         cli::RebootArg::Never => Ok(Reboot::Never),
         cli::RebootArg::Auto => Ok(Reboot::Auto),
         cli::RebootArg::Full => Ok(Reboot::Full),
-        cli::RebootArg::Soft => Err(Fault::refused("--reboot=soft is not part of this version")
-            .why("a soft reboot skips the initramfs, where boots are counted, and needs health checks first")
-            .next("use --reboot=auto or --reboot=full")),
+        cli::RebootArg::Soft => Ok(Reboot::Soft),
     }
 }
 

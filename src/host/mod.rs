@@ -8,6 +8,8 @@ pub mod actions;
 pub mod config_files;
 pub mod converge;
 #[cfg(feature = "ostree")]
+pub mod health;
+#[cfg(feature = "ostree")]
 pub mod layer;
 #[cfg(feature = "ostree")]
 pub mod lock_holder;
@@ -24,6 +26,10 @@ pub mod trust;
 mod boot_file;
 #[cfg(feature = "ostree")]
 mod cancel;
+#[cfg(feature = "ostree")]
+mod child;
+#[cfg(feature = "ostree")]
+mod confirm;
 #[cfg(feature = "ostree")]
 mod configured;
 #[cfg(feature = "ostree")]
@@ -52,6 +58,8 @@ mod selinux;
 #[cfg(feature = "ostree")]
 mod settle;
 #[cfg(feature = "ostree")]
+mod staged_before;
+#[cfg(feature = "ostree")]
 mod status;
 #[cfg(feature = "ostree")]
 mod sysroot;
@@ -60,6 +68,7 @@ mod sysroot;
 pub use {
     cancel::Cancelled,
     configured::{Configured, ToldBy},
+    confirm::{GaveUp, Judging},
     deploy::{DeployRequest, Deployed},
     etc_merge::EtcConflict,
     host_lock::{HostLocked, Wait},
@@ -70,6 +79,7 @@ pub use {
     requests::HostRequest,
     rollback::{RollBack, RolledBack},
     settle::Settled,
+    staged_before::why_not_finalised,
     sysroot::Host,
 };
 

@@ -67,7 +67,7 @@ pub fn ask(force: bool, sink: &dyn EventSink) -> Result<()> {
 /// staged: a shutdown before that would skip it, and the update would silently not be there.
 #[context("Starting {FINALISE}, which finalises the staged deployment at shutdown")]
 pub fn finalise_at_shutdown() -> Result<()> {
-    if rustix::fs::stat(SYSTEMD_STAMP).is_err() || rustix::fs::stat(STAGED).is_err() {
+    if !is_systemd() || rustix::fs::stat(STAGED).is_err() {
         return Ok(());
     }
     let output =
@@ -126,8 +126,13 @@ fn systemctl_reboot(force: bool) -> Result<()> {
         .into())
 }
 
+/// Whether systemd is the init system.
+pub fn is_systemd() -> bool {
+    rustix::fs::stat(SYSTEMD_STAMP).is_ok()
+}
+
 fn require_systemd() -> Result<(), Fault> {
-    if rustix::fs::stat(SYSTEMD_STAMP).is_ok() {
+    if is_systemd() {
         return Ok(());
     }
     Err(Fault::failed("cannot ask for a reboot")

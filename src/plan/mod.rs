@@ -7,6 +7,7 @@
 pub mod apply;
 pub mod boot;
 pub mod config;
+pub mod health;
 #[cfg(feature = "ostree")]
 pub mod content;
 #[cfg(feature = "ostree")]

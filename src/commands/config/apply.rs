@@ -25,7 +25,7 @@ pub(super) fn run(options: ApplyOptions, printer: &Printer) -> Result<Ended> {
     let unchanged = match opened {
         Opened::Root(root) => on_root(&root, &options, &interrupt, progress.as_ref()),
         Opened::Host(host) => {
-            let session = Session::new(host, progress.clone(), interrupt.clone())?;
+            let session = Session::new(host, progress.clone(), interrupt.clone())?.forced(options.force);
             on_host(&session, &options, &interrupt, progress.as_ref())
         }
     }

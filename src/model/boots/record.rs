@@ -190,6 +190,13 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
+impl BootState {
+    /// Whether nothing more is to be found out about it.
+    pub fn is_verdict(&self) -> bool {
+        !matches!(self, Self::Committed | Self::Booted)
+    }
+}
+
 impl RequestRecord {
     /// A request and what became of it.
     pub fn new(digest: Digest, outcome: RequestOutcome, when: i64) -> Self {
@@ -222,6 +229,9 @@ impl BootRecord {
                     entry.extra.entry(key).or_insert(value);
                 }
                 entry.arguments = entry.arguments.or(own.arguments.take());
+                if entry.failing_before.is_empty() && !entry.state.is_verdict() {
+                    entry.failing_before = std::mem::take(&mut own.failing_before);
+                }
                 *own = entry;
             }
             None => self.entries.push(entry),
