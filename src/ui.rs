@@ -97,6 +97,15 @@ impl Printer {
         self.show(found, || health::render(found))
     }
 
+    /// Where the support bundle is, and what is not in it.
+    #[cfg(feature = "ostree")]
+    pub fn report(&self, done: &crate::host::Report) -> Result<(), Fault> {
+        for missing in &done.missing {
+            people(&format!("not in it: {}\n", clean(missing)));
+        }
+        self.show(done, || format!("{}\n", done.path))
+    }
+
     /// What a boot found and did.
     pub fn boot(&self, report: &BootReport) -> Result<(), Fault> {
         self.show(report, || boot::render(report))

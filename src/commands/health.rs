@@ -106,7 +106,9 @@ impl Judge<'_> {
             GaveUp::Stays { why } => {
                 logging::unhealthy(running.as_ref(), cause, None);
                 sink.event(Event::Warning { message: format!("{cause}; this deployment stays: {why}") });
-                let motd = format!("mcd: this system is degraded. {cause}.\n     It stays: {why}. See `mcd health`.\n");
+                let motd = format!(
+                    "mcd: this system is degraded. {cause}.\n     It stays: {why}. See `mcd health`.\n"
+                );
                 self.tell(&HealthStatus { verdict: Some(Verdict::Degraded), ..found }, Some(&motd))?;
                 sink.finish();
             }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::host::trust::redact;
 
 /// Bytes of the output that are kept: its end, where the reason stands.
-const OUTPUT_MAX: usize = 64 * 1024;
+const OUTPUT_MAX: usize = 256 * 1024;
 /// Characters of a reason.
 const WHY_MAX: usize = 300;
 /// How often a running check is looked at.

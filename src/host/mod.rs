@@ -29,9 +29,9 @@ mod cancel;
 #[cfg(feature = "ostree")]
 mod child;
 #[cfg(feature = "ostree")]
-mod confirm;
-#[cfg(feature = "ostree")]
 mod configured;
+#[cfg(feature = "ostree")]
+mod confirm;
 #[cfg(feature = "ostree")]
 mod deploy;
 pub(crate) mod durable;
@@ -49,6 +49,8 @@ mod preflight;
 mod prune;
 #[cfg(feature = "ostree")]
 mod records;
+#[cfg(feature = "ostree")]
+mod report;
 #[cfg(feature = "ostree")]
 mod requests;
 #[cfg(feature = "ostree")]
@@ -76,6 +78,7 @@ pub use {
     preflight::{CommitFacts, EtcLayout, commit_facts},
     prune::{Freed, PruneOptions, Pruned, RemoveLeftovers},
     records::{RecordsFolder, entry as history_entry, entry_of_live as history_of_live, new_id},
+    report::{Report, report},
     requests::HostRequest,
     rollback::{RollBack, RolledBack},
     settle::Settled,

@@ -52,7 +52,9 @@ fn failing_before(session: &Session) -> Vec<String> {
     let failing = match Checks::of(&session.host) {
         Ok(checks) => checks.failing(CHECKS_BEFORE),
         Err(error) => {
-            session.sink.event(Event::Warning { message: format!("the health checks cannot be run: {error:#}") });
+            session
+                .sink
+                .event(Event::Warning { message: format!("the health checks cannot be run: {error:#}") });
             return Vec::new();
         }
     };

@@ -7,11 +7,11 @@
 pub mod apply;
 pub mod boot;
 pub mod config;
-pub mod health;
 #[cfg(feature = "ostree")]
 pub mod content;
 #[cfg(feature = "ostree")]
 pub mod disruption;
+pub mod health;
 pub mod preflight;
 #[cfg(feature = "ostree")]
 pub mod registries;

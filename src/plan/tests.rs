@@ -27,8 +27,8 @@ fn deployment(index: usize, seed: &str, arguments: &str) -> DeploymentStatus {
         kernel_arguments: arguments.to_owned(),
         id: None,
         other_origin: None,
-            state: None,
-            cause: None,
+        state: None,
+        cause: None,
         config: None,
     }
 }

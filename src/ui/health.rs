@@ -4,10 +4,13 @@ use owo_colors::OwoColorize as _;
 
 use super::text::{clean, time};
 use crate::model::boots::WentBack;
-use crate::model::health::{Check, HealthStatus, Verdict, Weight};
+#[cfg(feature = "ostree")]
+use crate::model::health::{Check, Weight};
+use crate::model::health::{HealthStatus, Verdict};
 use crate::plan::short_name;
 
 /// The whole page.
+#[cfg(feature = "ostree")]
 pub(crate) fn render(found: &HealthStatus) -> String {
     let mut page = String::new();
     for check in &found.checks {
@@ -27,8 +30,12 @@ pub(crate) fn summary(found: &HealthStatus) -> String {
         None => state.to_owned(),
         Some(Verdict::Judging) => format!("{state}; the deployment is being judged"),
         Some(Verdict::Good) => format!("{state}; the deployment is good"),
-        Some(Verdict::GivenUp) => format!("{state}; the deployment is given up, the next boot starts the last good one"),
-        Some(Verdict::Degraded) => format!("{state}; the deployment is degraded, and nothing is there to go back to"),
+        Some(Verdict::GivenUp) => {
+            format!("{state}; the deployment is given up, the next boot starts the last good one")
+        }
+        Some(Verdict::Degraded) => {
+            format!("{state}; the deployment is degraded, and nothing is there to go back to")
+        }
         Some(Verdict::NotJudged) => format!("{state}; the deployment is not judged: mcd did not make it"),
     }
 }
@@ -45,6 +52,7 @@ pub(crate) fn went_back(back: &WentBack) -> String {
     )
 }
 
+#[cfg(feature = "ostree")]
 fn line(check: &Check) -> String {
     let result = match (check.passed, check.weight) {
         (true, _) => "ok    ".green().to_string(),

@@ -27,8 +27,8 @@ fn deployment(index: usize, digit: char, serial: u32) -> DeploymentStatus {
         kernel_arguments: "root=LABEL=root rw console=ttyS0".to_owned(),
         id: None,
         other_origin: None,
-            state: None,
-            cause: None,
+        state: None,
+        cause: None,
         config: None,
     }
 }

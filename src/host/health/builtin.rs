@@ -109,8 +109,11 @@ fn only_ours(jobs: &str) -> Result<String, String> {
         return Err(format!("{UP} was not reached"));
     }
     let running: Vec<&str> = jobs.filter(|job| job[3] == "running").map(|job| job[1]).collect();
-    let others: Vec<&str> =
-        running.iter().copied().filter(|unit| !unit.starts_with("mcd-") && !unit.starts_with("machine-config-daemon")).collect();
+    let others: Vec<&str> = running
+        .iter()
+        .copied()
+        .filter(|unit| !unit.starts_with("mcd-") && !unit.starts_with("machine-config-daemon"))
+        .collect();
     match (others.is_empty(), running.is_empty()) {
         (true, false) => Ok("only units of mcd are still at work".to_owned()),
         (true, true) => Err(format!("{UP} is not reached yet")),
@@ -119,7 +122,8 @@ fn only_ours(jobs: &str) -> Result<String, String> {
 }
 
 fn failed_units(timeout: Duration, is_stopped: &dyn Fn() -> bool) -> Result<String, String> {
-    let listed = systemctl(&["list-units", "--failed", "--plain", "--no-legend", "--no-pager"], timeout, is_stopped);
+    let listed =
+        systemctl(&["list-units", "--failed", "--plain", "--no-legend", "--no-pager"], timeout, is_stopped);
     if !listed.passed {
         return Err(listed.said);
     }
@@ -172,7 +176,8 @@ fn registry(host: &str, timeout: Duration) -> Result<String, String> {
     } else {
         format!("{host}:443")
     };
-    let addresses = place.to_socket_addrs().map_err(|error| format!("{host} cannot be looked up: {error}"))?;
+    let addresses =
+        place.to_socket_addrs().map_err(|error| format!("{host} cannot be looked up: {error}"))?;
     let mut why = format!("{host} has no address");
     for address in addresses {
         match TcpStream::connect_timeout(&address, timeout) {
@@ -201,8 +206,10 @@ fn kubelet() -> Option<Builtin> {
 fn healthz(timeout: Duration) -> Result<String, String> {
     let agent: ureq::Agent =
         ureq::Agent::config_builder().timeout_global(Some(timeout)).proxy(None).build().into();
-    let mut answer = agent.get(KUBELET_HEALTHZ).call().map_err(|error| format!("{KUBELET_HEALTHZ}: {error}"))?;
-    let body = answer.body_mut().with_config().limit(1024).read_to_string().map_err(|error| error.to_string())?;
+    let mut answer =
+        agent.get(KUBELET_HEALTHZ).call().map_err(|error| format!("{KUBELET_HEALTHZ}: {error}"))?;
+    let body =
+        answer.body_mut().with_config().limit(1024).read_to_string().map_err(|error| error.to_string())?;
     if body.trim() == "ok" { Ok(String::new()) } else { Err(format!("{KUBELET_HEALTHZ} does not say ok")) }
 }
 
@@ -219,7 +226,9 @@ mod tests {
         assert!(!has_default_route(&near, ""));
         let zero = "0".repeat(32);
         let six = |interface: &str| {
-            format!("{zero} 00 {zero} 00 fe800000000000000000000000000001 00000400 1 0 00000003 {interface}\n")
+            format!(
+                "{zero} 00 {zero} 00 fe800000000000000000000000000001 00000400 1 0 00000003 {interface}\n"
+            )
         };
         assert!(has_default_route("", &six("eth0")));
         assert!(!has_default_route("", &six("lo")));
@@ -229,7 +238,8 @@ mod tests {
     fn a_boot_that_only_waits_for_us_is_up() {
         let target = "12 multi-user.target start waiting";
         assert!(only_ours(&format!("7 mcd-pivot.service start running {target}")).is_ok());
-        let slow = only_ours(&format!("7 mcd-pivot.service start running 8 slow.service start running {target}"));
+        let slow =
+            only_ours(&format!("7 mcd-pivot.service start running 8 slow.service start running {target}"));
         assert!(slow.unwrap_err().ends_with("slow.service"));
         assert!(only_ours("").unwrap_err().contains("was not reached"));
         assert!(only_ours(target).is_err());

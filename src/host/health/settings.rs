@@ -89,7 +89,8 @@ fn duration(value: &Value) -> Option<Duration> {
     let seconds = match value {
         Value::Integer(seconds) => u64::try_from(*seconds).ok()?,
         Value::String(text) => {
-            let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+            let (number, unit) =
+                text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
             let unit = match unit.trim() {
                 "" | "s" => 1,
                 "m" | "min" => 60,

@@ -35,7 +35,12 @@ fn nspawn_a_failed_check_goes_back_once_and_says_why() {
     // The first boot is judged good: nothing required fails.
     assert_eq!(verdict(&machine)["verdict"], "good", "{:#}", status(&machine));
     assert_eq!(status(&machine)["deployments"][0]["state"], "good");
-    check_of(&machine, "required", "app", ". /etc/os-release; echo serving $VERSION_ID; test $VERSION_ID != 2");
+    check_of(
+        &machine,
+        "required",
+        "app",
+        ". /etc/os-release; echo serving $VERSION_ID; test $VERSION_ID != 2",
+    );
     check_of(&machine, "wanted", "shared", "exit 1");
     // Wanted checks never go back: it is healthy, and says so.
     let said = fails(&machine, &["health"], 0, &["failed wanted   shared"]);
@@ -51,7 +56,10 @@ fn nspawn_a_failed_check_goes_back_once_and_says_why() {
     assert_eq!(seen["went_back"]["by"], "health", "{seen:#}");
     assert!(seen["went_back"]["cause"].as_str().unwrap().contains("app"), "{seen:#}");
     let left = &seen["deployments"][1];
-    assert_eq!((&left["state"], left["cause"].as_str().unwrap().contains("serving 2")), (&"failed".into(), true));
+    assert_eq!(
+        (&left["state"], left["cause"].as_str().unwrap().contains("serving 2")),
+        (&"failed".into(), true)
+    );
     assert_eq!(verdict(&machine)["verdict"], "good");
     let page = mcd(&machine, &["status"]);
     assert!(page.contains("Went back:") && page.contains("serving 2"), "{page}");
@@ -149,7 +157,11 @@ fn nspawn_a_lost_change_is_staged_again_once() {
     mcd(&machine, &["pivot", &image("v2")]);
     let machine = machine.power_cut().unwrap();
     assert_eq!(version(&machine), "1");
-    assert!(machine.is_staged().unwrap(), "{}", machine.shell("journalctl -b -u mcd-resume --no-pager").unwrap());
+    assert!(
+        machine.is_staged().unwrap(),
+        "{}",
+        machine.shell("journalctl -b -u mcd-resume --no-pager").unwrap()
+    );
     let machine = machine.power_cut().unwrap();
     assert!(!machine.is_staged().unwrap(), "only once");
     let journal = machine.shell("journalctl -b -u mcd-resume -o cat --no-pager").unwrap();
