@@ -34,6 +34,7 @@ pub(super) fn run(options: PivotOptions, printer: &Printer) -> Result<Ended> {
     let wants_reboot = host.is_booted()
         && !options.dry_run
         && (options.reboot != Reboot::Never || request.as_ref().is_some_and(|request| request.reboot));
+    host.refuse_soft_reboot(options.reboot)?;
     let session = Session::new(host, progress.clone(), interrupt.clone())?.forced(options.force);
     let outcome = interrupt
         .explain(change(&session, &options, request.as_ref(), wants_reboot))
@@ -51,7 +52,9 @@ pub(super) fn run(options: PivotOptions, printer: &Printer) -> Result<Ended> {
     let (line, text) = describe(&outcome, "pivot");
     progress.end(&line, || text);
     if wants_reboot && reboots(&outcome) && !is_running(&session.host)? {
-        reboot::ask(options.force, progress.as_ref())?;
+        // The request files know one reboot only.
+        let asked = if options.reboot == Reboot::Never { Reboot::Full } else { options.reboot };
+        session.host.reboot(asked, options.force, progress.as_ref())?;
     }
     let unchanged = matches!(outcome, Outcome::NothingToDo(_)) && options.unchanged_exit_77;
     Ok(if unchanged { Ended::Unchanged } else { Ended::Done })

@@ -60,6 +60,8 @@ mod selinux;
 #[cfg(feature = "ostree")]
 mod settle;
 #[cfg(feature = "ostree")]
+mod soft_reboot;
+#[cfg(feature = "ostree")]
 mod staged_before;
 #[cfg(feature = "ostree")]
 mod status;

@@ -13,6 +13,7 @@ pub mod content;
 pub mod disruption;
 pub mod health;
 pub mod preflight;
+pub mod reboot;
 #[cfg(feature = "ostree")]
 pub mod registries;
 #[cfg(test)]

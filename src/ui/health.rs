@@ -1,5 +1,6 @@
 //! What health checks found, as text.
 
+#[cfg(feature = "ostree")]
 use owo_colors::OwoColorize as _;
 
 use super::text::{clean, time};

@@ -235,6 +235,16 @@ mod tests {
     }
 
     #[test]
+    fn a_registry_that_is_away_is_named() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let host = listener.local_addr().unwrap().to_string();
+        assert_eq!(registry(&host, Duration::from_secs(5)), Ok(String::new()));
+        drop(listener);
+        assert!(registry(&host, Duration::from_secs(5)).unwrap_err().starts_with(&host));
+        assert_eq!(Builtin::Registry(host).weight(), Weight::Wanted);
+    }
+
+    #[test]
     fn a_boot_that_only_waits_for_us_is_up() {
         let target = "12 multi-user.target start waiting";
         assert!(only_ours(&format!("7 mcd-pivot.service start running {target}")).is_ok());

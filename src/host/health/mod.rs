@@ -16,7 +16,7 @@ use anyhow::Result;
 use cap_std_ext::cap_std::fs::Dir;
 
 pub use settings::Settings;
-pub use told::{read as last_told, tell};
+pub use told::{forget, read as last_told, tell};
 
 use super::child;
 use super::sysroot::Host;

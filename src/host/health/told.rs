@@ -37,6 +37,14 @@ pub fn tell(host: &Host, found: &HealthStatus, motd: Option<&str>) -> Result<()>
     }
 }
 
+/// What this boot found is over: the next one begins with the same `/run`.
+pub fn forget(host: &Host) -> Result<()> {
+    match run(host)?.remove_file(format!("{FOLDER}/{FILE}")) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
 fn run(host: &Host) -> Result<Dir> {
     Ok(host.running_root()?.open_dir("run")?)
 }

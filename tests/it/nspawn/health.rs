@@ -178,3 +178,183 @@ fn nspawn_a_lost_change_is_staged_again_once() {
     assert!(!machine.is_staged().unwrap());
     assert_eq!(version(&machine), "2");
 }
+
+#[test]
+fn nspawn_kubelet_counts_while_its_certificate_is_valid() {
+    let host = Host::new();
+    let machine = host.boot();
+    let health = |script: &str| -> Value {
+        let said =
+            machine.shell(&format!("{script} PATH=/run/stub:$PATH mcd health --json || true")).unwrap();
+        let found: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
+        let checks = found["checks"].as_array().unwrap().clone();
+        checks.into_iter().find(|check| check["name"] == "kubelet").unwrap_or_default()
+    };
+    assert!(health("").is_null(), "there is no kubelet");
+    machine
+        .shell(
+            "printf '[Service]\\nExecStart=/bin/sleep infinity\\n[Install]\\nWantedBy=multi-user.target\\n' \
+             > /etc/systemd/system/kubelet.service; systemctl -q enable kubelet.service; mkdir -p /run/stub",
+        )
+        .unwrap();
+    assert!(health("").is_null(), "it has not joined a cluster");
+    machine
+        .shell("mkdir -p /var/lib/kubelet/pki; touch /var/lib/kubelet/pki/kubelet-client-current.pem")
+        .unwrap();
+    // The stub stands for openssl, whose word on a certificate is all that is taken from it.
+    let valid = "printf '#!/bin/sh\\nexit 0\\n' > /run/stub/openssl; chmod +x /run/stub/openssl;";
+    let expired = "printf '#!/bin/sh\\nexit 1\\n' > /run/stub/openssl; chmod +x /run/stub/openssl;";
+    let down = health(valid);
+    assert_eq!((&down["weight"], &down["passed"]), (&"required".into(), &false.into()), "{down:#}");
+    assert!(down["why"].as_str().unwrap().contains("10248/healthz"), "{down:#}");
+    assert_eq!(health(expired)["weight"], "wanted");
+
+    let server = std::net::TcpListener::bind("127.0.0.1:10248").unwrap();
+    std::thread::spawn(move || {
+        use std::io::{Read as _, Write as _};
+        for (client, body) in server.incoming().zip(["ok", "no"]) {
+            let mut client = client.unwrap();
+            let _ = client.read(&mut [0; 2048]);
+            let _ = write!(client, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{body}");
+        }
+    });
+    assert_eq!(health(valid)["passed"], true);
+    let other = health(valid);
+    assert!(other["why"].as_str().unwrap().contains("does not say ok"), "{other:#}");
+}
+
+#[test]
+fn nspawn_a_soft_reboot_is_refused_with_its_reason() {
+    let host = Host::new();
+    let machine = host.boot();
+    // No Debian that tests run on has an ostree with the verb.
+    fails(
+        &machine,
+        &["pivot", &image("v2"), "--reboot=soft"],
+        3,
+        &["soft reboot is not possible", "prepare-soft-reboot"],
+    );
+    assert!(!machine.is_staged().unwrap(), "refused before the change");
+    let said = mcd(&machine, &["pivot", &image("v2"), "--reboot=auto"]);
+    assert!(said.contains("a full reboot: this libostree has no"), "{said}");
+    let machine = machine.next_boot().unwrap();
+    assert_eq!(version(&machine), "2");
+}
+
+/// Programs that write down how they were called. `ostree` mounts the next root as its verb does.
+const STUBS: &str = r#"
+mkdir -p /run/stub
+cat > /run/stub/ostree <<'END'
+#!/bin/bash
+echo "ostree $*" >> /run/calls
+case "$*" in
+"admin prepare-soft-reboot 0")
+    entry=$(ls /boot/loader/entries/*.conf | sort -V | tail -1)
+    root=$(grep -o 'ostree=[^ ]*' "$entry" | cut -d= -f2)
+    mkdir -p /run/nextroot
+    mount --bind "/sysroot$root" /run/nextroot
+    mount --rbind /sysroot /run/nextroot/sysroot ;;
+"admin prepare-soft-reboot"*) ;;
+*) exec /usr/bin/ostree "$@" ;;
+esac
+END
+cat > /run/stub/systemctl <<'END'
+#!/bin/bash
+echo "systemctl $*" >> /run/calls
+case "$*" in
+"cat soft-reboot.target" | soft-reboot*) ;;
+*) exec /usr/bin/systemctl "$@" ;;
+esac
+END
+chmod +x /run/stub/*
+"#;
+
+#[test]
+fn nspawn_a_soft_reboot_counts_the_boot_before_the_switch() {
+    let host = Host::new();
+    let machine = host.boot();
+    machine.shell(STUBS).unwrap();
+    let said = machine
+        .shell(&format!("PATH=/run/stub:$PATH mcd pivot {} --reboot=soft 2>&1 || echo FAILED", image("v2")))
+        .unwrap();
+    assert!(!said.contains("FAILED") && said.contains("rebooting user space"), "{said}");
+    let calls = machine.shell("cat /run/calls").unwrap();
+    let order = [
+        "ostree admin prepare-soft-reboot --help",
+        "systemctl stop ostree-finalize-staged.service",
+        "ostree admin prepare-soft-reboot 0",
+        "systemctl soft-reboot",
+    ];
+    let places: Vec<usize> = order
+        .iter()
+        .map(|call| calls.find(call).unwrap_or_else(|| panic!("{call} is not in\n{calls}")))
+        .collect();
+    assert!(places.is_sorted(), "{calls}");
+    let seen = status(&machine);
+    assert_eq!(
+        (&seen["deployments"][0]["state"], &seen["deployments"][0]["staged"]),
+        (&"booted".into(), &false.into())
+    );
+    assert!(seen["health"].is_null(), "the verdict of the boot before is over: {seen:#}");
+
+    // Another argument: user space alone cannot bring it.
+    let said = machine
+        .shell(&format!(
+            "PATH=/run/stub:$PATH mcd pivot {} --karg-append a=b --reboot=soft 2>&1 || echo FAILED",
+            image("v3")
+        ))
+        .unwrap();
+    assert!(said.contains("FAILED") && said.contains("the kernel arguments change"), "{said}");
+}
+
+#[test]
+fn nspawn_a_report_has_no_secret_and_says_what_is_missing() {
+    let host = Host::new();
+    let machine = host.boot();
+    check_of(&machine, "required", "app", "echo token=s3cr3t0; exit 1");
+    machine
+        .shell(
+            "mkdir -p /etc/containers; echo '{\"auths\":{\"r.example\":{\"auth\":\"s3cr3t1==\"}}}' > /etc/containers/auth.json
+             echo 'password=s3cr3t2' | systemd-cat -t mcd
+             cat > /run/mc.yaml <<'END'
+apiVersion: machineconfiguration.openshift.io/v1
+kind: MachineConfig
+metadata:
+  name: 50-secret
+spec:
+  config:
+    ignition: {version: 3.2.0}
+    storage:
+      files:
+      - path: /etc/app-secret
+        mode: 384
+        contents: {source: 'data:,s3cr3t3'}
+END
+             mcd apply /run/mc.yaml; systemctl restart mcd-health.service || true",
+        )
+        .unwrap();
+    let path = mcd(&machine, &["report", "--output", "/run/report.tar.gz"]);
+    assert!(path.contains("/run/report.tar.gz"), "{path}");
+    let text = machine
+        .shell(
+            "cd /run; stat -c %a report.tar.gz; tar -xzf report.tar.gz; grep -r . mcd-report; ls mcd-report",
+        )
+        .unwrap();
+    assert!(text.starts_with("600\n"), "{text}");
+    assert!(
+        !text.contains("s3cr3t"),
+        "{}",
+        text.lines().filter(|line| line.contains("s3cr3t")).collect::<String>()
+    );
+    for wanted in
+        ["status.json", "history.json", "journal-mcd.txt", "/etc/app-secret", "version-ostree.txt", "app"]
+    {
+        assert!(text.contains(wanted), "{wanted} is not in\n{text}");
+    }
+    fails(
+        &machine,
+        &["report", "--output", "/run/report.tar.gz"],
+        1,
+        &["cannot be written", "--output FILE"],
+    );
+}
