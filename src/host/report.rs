@@ -21,6 +21,7 @@ use super::trust::redact;
 use crate::error::Fault;
 use crate::model::manifest::Entry;
 use crate::model::records::HISTORY_MAX;
+use crate::model::status::DeploymentStatus;
 
 /// Where a bundle goes that nobody named.
 const FOLDER: &str = "/var/tmp";
@@ -172,18 +173,18 @@ impl Bundle {
 }
 
 impl Host {
-    /// What is managed on the deployment that runs, or would boot next: where, not what.
+    /// What is managed on each deployment: where, not what.
     fn managed(&self) -> Result<Vec<Value>> {
-        let status = self.status()?;
-        let Some(one) = status.booted().or(status.next_boot()) else { return Ok(Vec::new()) };
-        let configured = self.configured(one)?;
         // Not the digest: that of a short secret tells it.
-        let node = |entry: &Entry| serde_json::to_value(&entry.node).unwrap_or_default();
         let told = |entry: &Entry| {
-            let node = node(entry);
+            let node = serde_json::to_value(&entry.node).unwrap_or_default();
             json!({"path": entry.path, "source": entry.source, "kind": node["kind"], "mode": node["mode"]})
         };
-        Ok(configured.manifest.entries.iter().map(told).collect())
+        let of_one = |one: &DeploymentStatus| {
+            let entries: Vec<Value> = self.configured(one)?.manifest.entries.iter().map(told).collect();
+            Ok(json!({"deployment": one.name, "entries": entries}))
+        };
+        self.status()?.deployments.iter().map(of_one).collect()
     }
 }
 

@@ -29,6 +29,8 @@ use crate::plan::reboot::{Facts, obstacle};
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// Where OSTree puts what a soft reboot starts (systemd-soft-reboot.service(8)).
 const NEXT_ROOT: &str = "/run/nextroot";
+/// OSTree's verb, of 2025.
+const VERB: &str = "prepare-soft-reboot";
 const FINALISE: &str = "ostree-finalize-staged.service";
 
 impl Host {
@@ -90,12 +92,12 @@ impl Host {
     fn soft_reboot(&self, force: bool, sink: &dyn EventSink) -> Result<()> {
         reboot::refuse_blocked(force, sink)?;
         let before = self.finalised()?;
-        outside(&["ostree", "admin", "prepare-soft-reboot", "0"])?;
+        outside(&["ostree", "admin", VERB, "0"])?;
         // Takes the host lock by itself.
         if let Err(error) = outside(&["mcd", "boot", "--root", NEXT_ROOT]).and_then(|()| self.count(&before))
         {
             // The root that is not as it must be is never started.
-            outside(&["ostree", "admin", "prepare-soft-reboot", "--reset"])?;
+            outside(&["ostree", "admin", VERB, "--reset"])?;
             return Err(error);
         }
         super::health::forget(self)?;
@@ -151,12 +153,14 @@ struct Next {
 
 /// What the host's programs can; the rest is for the caller to find out.
 fn tools() -> Facts {
-    let passes = |program: &str, arguments: &[&str]| {
-        child::run(Command::new(program).args(arguments), TIMEOUT, &|| false).passed
+    let ask = |program: &str, arguments: &[&str]| {
+        child::run(Command::new(program).args(arguments), TIMEOUT, &|| false)
     };
+    // The list of verbs: `--help` after a verb that it does not know ends well, too.
+    let verbs = ask("ostree", &["admin", "--help"]).output;
     Facts {
-        ostree_can: passes("ostree", &["admin", "prepare-soft-reboot", "--help"]),
-        systemd_can: passes("systemctl", &["cat", "soft-reboot.target"]),
+        ostree_can: verbs.split_whitespace().any(|word| word == VERB),
+        systemd_can: ask("systemctl", &["cat", "soft-reboot.target"]).passed,
         same_kernel: false,
         same_arguments: false,
     }

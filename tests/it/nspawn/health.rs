@@ -254,6 +254,7 @@ case "$*" in
     mkdir -p /run/nextroot
     mount --bind "/sysroot$root" /run/nextroot
     mount --rbind /sysroot /run/nextroot/sysroot ;;
+"admin --help") echo "  prepare-soft-reboot" ;;
 "admin prepare-soft-reboot"*) ;;
 *) exec /usr/bin/ostree "$@" ;;
 esac
@@ -280,7 +281,7 @@ fn nspawn_a_soft_reboot_counts_the_boot_before_the_switch() {
     assert!(!said.contains("FAILED") && said.contains("rebooting user space"), "{said}");
     let calls = machine.shell("cat /run/calls").unwrap();
     let order = [
-        "ostree admin prepare-soft-reboot --help",
+        "ostree admin --help",
         "systemctl stop ostree-finalize-staged.service",
         "ostree admin prepare-soft-reboot 0",
         "systemctl soft-reboot",
