@@ -29,7 +29,7 @@ fn boot_until_down(host: &Host) -> Machine<'_> {
 }
 
 #[test]
-fn nspawn_a_failed_check_goes_back_once_and_says_why() {
+fn root_nspawn_a_failed_check_goes_back_once_and_says_why() {
     let host = Host::new();
     let machine = host.boot();
     // The first boot is judged good: nothing required fails.
@@ -82,7 +82,7 @@ fn nspawn_a_failed_check_goes_back_once_and_says_why() {
 }
 
 #[test]
-fn nspawn_a_failed_change_is_made_again_when_forced() {
+fn root_nspawn_a_failed_change_is_made_again_when_forced() {
     let host = Host::new();
     let machine = host.boot();
     check_of(&machine, "required", "app", ". /etc/os-release; test $VERSION_ID != 2");
@@ -98,7 +98,7 @@ fn nspawn_a_failed_change_is_made_again_when_forced() {
 }
 
 #[test]
-fn nspawn_what_failed_before_does_not_go_back() {
+fn root_nspawn_what_failed_before_does_not_go_back() {
     let host = Host::new();
     let machine = host.boot();
     check_of(&machine, "required", "app", "echo broken for long; exit 1");
@@ -113,7 +113,7 @@ fn nspawn_what_failed_before_does_not_go_back() {
 }
 
 #[test]
-fn nspawn_without_a_good_deployment_it_stays_and_says_degraded() {
+fn root_nspawn_without_a_good_deployment_it_stays_and_says_degraded() {
     let host = Host::new();
     // Set up before its first boot, so that nothing was ever good.
     let etc = host.sysroot.next_boot().unwrap().deployment.join("etc");
@@ -130,7 +130,7 @@ fn nspawn_without_a_good_deployment_it_stays_and_says_degraded() {
 }
 
 #[test]
-fn nspawn_a_shutdown_while_judging_is_no_verdict() {
+fn root_nspawn_a_shutdown_while_judging_is_no_verdict() {
     let host = Host::new();
     let machine = host.boot();
     check_of(&machine, "required", "app", ". /etc/os-release; test $VERSION_ID != 2");
@@ -151,7 +151,7 @@ fn nspawn_a_shutdown_while_judging_is_no_verdict() {
 }
 
 #[test]
-fn nspawn_a_lost_change_is_staged_again_once() {
+fn root_nspawn_a_lost_change_is_staged_again_once() {
     let host = Host::new();
     let machine = host.boot();
     mcd(&machine, &["pivot", &image("v2")]);
@@ -180,7 +180,7 @@ fn nspawn_a_lost_change_is_staged_again_once() {
 }
 
 #[test]
-fn nspawn_kubelet_counts_while_its_certificate_is_valid() {
+fn root_nspawn_kubelet_counts_while_its_certificate_is_valid() {
     let host = Host::new();
     let machine = host.boot();
     let health = |script: &str| -> Value {
@@ -224,7 +224,7 @@ fn nspawn_kubelet_counts_while_its_certificate_is_valid() {
 }
 
 #[test]
-fn nspawn_a_soft_reboot_is_refused_with_its_reason() {
+fn root_nspawn_a_soft_reboot_is_refused_with_its_reason() {
     let host = Host::new();
     let machine = host.boot();
     // No Debian that tests run on has an ostree with the verb.
@@ -271,7 +271,7 @@ chmod +x /run/stub/*
 "#;
 
 #[test]
-fn nspawn_a_soft_reboot_counts_the_boot_before_the_switch() {
+fn root_nspawn_a_soft_reboot_counts_the_boot_before_the_switch() {
     let host = Host::new();
     let machine = host.boot();
     machine.shell(STUBS).unwrap();
@@ -309,7 +309,7 @@ fn nspawn_a_soft_reboot_counts_the_boot_before_the_switch() {
 }
 
 #[test]
-fn nspawn_a_report_has_no_secret_and_says_what_is_missing() {
+fn root_nspawn_a_report_has_no_secret_and_says_what_is_missing() {
     let host = Host::new();
     let machine = host.boot();
     check_of(&machine, "required", "app", "echo token=s3cr3t0; exit 1");
@@ -358,4 +358,50 @@ END
         1,
         &["cannot be written", "--output FILE"],
     );
+}
+
+#[test]
+fn root_nspawn_finalising_that_fails_is_told_and_done_again() {
+    let host = Host::new();
+    let machine = host.boot();
+    // Other arguments: else the switch is one link below /ostree, and /boot stays as it is.
+    mcd(&machine, &["pivot", &image("v2"), "--karg-append", "nosmt"]);
+    // A /boot that cannot be written when it is finalised: what a full one is to libostree, too.
+    let boot = host.sysroot.path().join("boot");
+    let frozen = Frozen::new(&boot);
+    machine.shell("systemctl reboot").unwrap();
+    wait_until_down(machine);
+    drop(frozen);
+    let machine = host.boot();
+    assert_eq!(version(&machine), "1");
+    let journal = machine.shell("journalctl -b -u mcd-resume -o cat --no-pager").unwrap();
+    assert!(journal.contains("could not finalise it (") && journal.contains("not permitted"), "{journal}");
+    assert!(machine.is_staged().unwrap(), "{journal}");
+    let machine = machine.reboot().unwrap();
+    assert_eq!((version(&machine).as_str(), &verdict(&machine)["verdict"]), ("2", &"good".into()));
+}
+
+/// A folder in which nothing can be made or removed, until it is dropped.
+struct Frozen(std::path::PathBuf);
+
+impl Frozen {
+    fn new(folder: &std::path::Path) -> Self {
+        let frozen = Self(folder.to_owned());
+        assert!(frozen.set("+i"), "the file system of the tests has no immutable folders");
+        frozen
+    }
+
+    fn set(&self, flag: &str) -> bool {
+        std::process::Command::new("chattr")
+            .arg(flag)
+            .arg(&self.0)
+            .status()
+            .is_ok_and(|status| status.success())
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        self.set("-i");
+    }
 }
