@@ -405,3 +405,19 @@ impl Drop for Frozen {
         self.set("-i");
     }
 }
+
+#[test]
+fn root_nspawn_a_registry_outage_sends_nobody_back() {
+    let host = Host::new();
+    let machine = host.boot();
+    let registry = FakeRegistry::serve(&host.installation.images(), vec![]).unwrap();
+    mcd(&machine, &["pivot", &registry.image("os:v2"), "--insecure-skip-tls-verification"]);
+    drop(registry);
+    let machine = machine.reboot().unwrap();
+    let seen = verdict(&machine);
+    assert_eq!((version(&machine).as_str(), &seen["verdict"]), ("2", &"good".into()));
+    let checks = seen["checks"].as_array().unwrap();
+    let check = checks.iter().find(|check| check["name"] == "registry").unwrap();
+    assert_eq!((&check["passed"], &check["weight"]), (&false.into(), &"wanted".into()), "{seen:#}");
+    fails(&machine, &["health"], 0, &["failed wanted   registry", "does not answer at"]);
+}
