@@ -18,3 +18,5 @@ pub mod policy;
 pub mod records;
 pub mod repo_refs;
 pub mod status;
+#[cfg(feature = "ostree")]
+pub mod wire;
