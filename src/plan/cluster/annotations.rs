@@ -31,6 +31,8 @@ pub const POST_CONFIG_ACTION: &str = "machineconfiguration.openshift.io/post-con
 pub const LAST_SYNCED: &str = "machineconfiguration.openshift.io/lastSyncedControllerConfigResourceVersion";
 /// Whose cordon the drain found: [`CORDON_DAEMON`] or [`CORDON_PERSON`]. Ours.
 pub const CORDON: &str = "machineconfiguration.openshift.io/mcd-cordon";
+/// Since when workloads are kept away, in seconds since the epoch. Ours; for the metrics.
+pub const DRAIN_SINCE: &str = "machineconfiguration.openshift.io/mcd-drain-since";
 /// A person holds drains and reboots back: [`super::hold`]. Ours.
 pub const HOLD: &str = "machineconfiguration.openshift.io/mcd-hold";
 
@@ -91,6 +93,7 @@ pub struct Annotations {
     pub post_config_action: String,
     pub last_synced: String,
     pub cordon: String,
+    pub drain_since: String,
     pub hold: String,
 }
 
@@ -111,6 +114,7 @@ impl Annotations {
             post_config_action: get(POST_CONFIG_ACTION),
             last_synced: get(LAST_SYNCED),
             cordon: get(CORDON),
+            drain_since: get(DRAIN_SINCE),
             hold: get(HOLD),
         }
     }

@@ -3,7 +3,7 @@
 //! Whoever carries it out copies the order when it is done. An order that differs from its copy is work
 //! to do for the controller, so none is ever left behind.
 
-use super::annotations::{CORDON, CORDON_DAEMON, CORDON_PERSON, DESIRED_DRAIN};
+use super::annotations::{CORDON, CORDON_DAEMON, CORDON_PERSON, DESIRED_DRAIN, DRAIN_SINCE};
 use super::reason::{Reason, ReasonKind};
 use super::{Action, DrainBy, Publish, Row, SelfDrain, Wait, Waits};
 
@@ -49,6 +49,9 @@ impl Row<'_> {
         let mut patch = self.patch().set(DESIRED_DRAIN, &now.desired_drain, &order);
         if order.starts_with("drain-") {
             patch = patch.set(CORDON, &now.cordon, whose);
+            if now.drain_since.is_empty() {
+                patch = patch.set(DRAIN_SINCE, "", &self.view.now.to_string());
+            }
         }
         Action::Publish(Publish { patch, reason: None })
     }

@@ -122,6 +122,7 @@ impl Row<'_> {
         } else {
             patch.set(annotations::CURRENT_IMAGE, &now.current_image, image)
         };
+        patch = patch.remove(annotations::DRAIN_SINCE, &now.drain_since);
         if now.cordon == CORDON_DAEMON || !self.node.unschedulable {
             patch = patch.remove(CORDON, &now.cordon);
         }

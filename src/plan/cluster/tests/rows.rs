@@ -21,7 +21,7 @@ fn an_update_with_a_reboot() {
             "publish state=Working",
             "fetch reboot-b",
             "host Prepare",
-            "publish desiredDrain=drain-reboot-b mcd-cordon=daemon",
+            "publish desiredDrain=drain-reboot-b mcd-cordon=daemon mcd-drain-since=1000000",
             "wait Drain",
             "host Commit",
             "host Reboot",
@@ -31,7 +31,7 @@ fn an_update_with_a_reboot() {
             "host Verify",
             "publish desiredDrain=uncordon-reboot-b",
             "wait Uncordon",
-            "publish currentConfig=reboot-b -mcd-cordon state=Done",
+            "publish currentConfig=reboot-b -mcd-cordon -mcd-drain-since state=Done",
             "wait Change",
         ]
     );
@@ -62,7 +62,9 @@ fn only_the_plan_says_whether_to_drain() {
     let mut world = World::done();
     world.desire("livedrain-a");
     world.settle(LIMIT);
-    assert!(world.log.contains(&"publish desiredDrain=drain-livedrain-a mcd-cordon=daemon".to_owned()));
+    assert!(world.log.contains(
+        &"publish desiredDrain=drain-livedrain-a mcd-cordon=daemon mcd-drain-since=1000000".to_owned()
+    ));
     assert!(!world.log.contains(&"host Reboot".to_owned()));
     assert_eq!(world.node().annotations.desired_drain, "uncordon-livedrain-a");
 }
