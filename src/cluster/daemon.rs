@@ -57,6 +57,8 @@ pub struct Daemon<H, D> {
     progress: Progress,
     machine_config_node: MachineConfigNode,
     who: String,
+    /// Of the host that was last asked.
+    boot: String,
     host_tries: u32,
     fetch_tries: u32,
 }
@@ -96,6 +98,7 @@ impl<H: HostCall + 'static, D: Drainer + 'static> Daemon<H, D> {
             progress: Progress::default(),
             machine_config_node: MachineConfigNode::default(),
             who,
+            boot: String::new(),
             host_tries: 0,
             fetch_tries: 0,
         }
@@ -149,7 +152,7 @@ impl<H: HostCall + 'static, D: Drainer + 'static> Daemon<H, D> {
 
     async fn show(&mut self, progress: Progress) {
         self.progress = progress;
-        if self.outbox.is_away() {
+        if self.outbox.is_away() || !self.progress.is_known {
             return;
         }
         if let Some(node) = &self.view.node
@@ -169,6 +172,7 @@ impl<H: HostCall + 'static, D: Drainer + 'static> Daemon<H, D> {
                 self.view.host_fault = None;
                 self.view.memory.see_host(&report);
                 self.metrics.see_host(&report);
+                self.boot.clone_from(&report.boot_id);
                 self.view.host = Some(report);
             }
             Err(error) => {
@@ -361,7 +365,6 @@ impl<H: HostCall + 'static, D: Drainer + 'static> Daemon<H, D> {
 
     async fn ended(&mut self, step: &Step, of: &Target, end: Result<Done, Failed>) {
         let now = jiff::Timestamp::now().as_second();
-        let boot = self.view.host.as_ref().map(|host| host.boot_id.clone()).unwrap_or_default();
         match &end {
             Ok(done) => {
                 self.metrics.step(step.kind(), &done.measured);
@@ -377,7 +380,7 @@ impl<H: HostCall + 'static, D: Drainer + 'static> Daemon<H, D> {
                 tracing::warn!("{:?} failed: {}", step.kind(), failed.line());
             }
         }
-        self.view.memory.see_end(step, of, &boot, &end, now);
+        self.view.memory.see_end(step, of, &self.boot, &end, now);
         self.ask_host().await;
     }
 

@@ -95,6 +95,7 @@ impl Simulated {
             Verb::Reboot { .. } => {
                 tokio::time::sleep(self.pace.reboot).await;
                 self.inner.borrow_mut().reboot();
+                self.changed.notify_one();
                 Ok(done(Outcome::Rebooting))
             }
             Verb::Verify { repair } => {

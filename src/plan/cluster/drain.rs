@@ -40,17 +40,15 @@ impl Row<'_> {
 
     fn order(&self, order: String) -> Action {
         let now = &self.node.annotations;
-        let was_cordoned = match now.cordon.as_str() {
-            CORDON_PERSON => self.node.unschedulable,
-            CORDON_DAEMON => false,
-            _ => self.node.unschedulable && !now.holds_our_drain(),
-        };
+        // A cordon is ours as long as a drain of ours is in force, or its end is not carried out yet.
+        let is_ours = now.holds_our_drain() || now.cordon == CORDON_DAEMON && now.drain_is_pending();
+        let was_cordoned = self.node.unschedulable && !is_ours;
         let whose = if was_cordoned { CORDON_PERSON } else { CORDON_DAEMON };
         let mut patch = self.patch().set(DESIRED_DRAIN, &now.desired_drain, &order);
         if order.starts_with("drain-") {
             patch = patch.set(CORDON, &now.cordon, whose);
-            if now.drain_since.is_empty() {
-                patch = patch.set(DRAIN_SINCE, "", &self.view.now.to_string());
+            if now.drain_since.is_empty() || !is_ours {
+                patch = patch.set(DRAIN_SINCE, &now.drain_since, &self.view.now.to_string());
             }
         }
         Action::Publish(Publish { patch, reason: None })

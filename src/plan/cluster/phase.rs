@@ -3,7 +3,7 @@
 //! Conditions that change together are one write, so a phase is a set of them. `Unknown` means in
 //! progress; when the node is Updated all others go back to `False`.
 
-use super::annotations::{DESIRED_DRAIN, State};
+use super::annotations::{DESIRED_DRAIN, STATE, State};
 use super::{Action, Step, View, Waits};
 
 /// How far an update is.
@@ -60,6 +60,8 @@ pub const KINDS: [&str; 14] = [
 pub struct Progress {
     /// How far it is.
     pub phase: Phase,
+    /// A process that has just begun does not know how far it is.
+    pub is_known: bool,
     /// The MachineConfig that is desired.
     pub config: String,
     /// This update drains.
@@ -79,26 +81,32 @@ impl Progress {
         next.config.clone_from(&node.annotations.desired_config);
         if next.config != self.config {
             (next.drains, next.reboots) = (false, false);
+            next.degraded = None;
         }
         if let Some(prepared) = &view.memory.prepared {
             (next.drains, next.reboots) = (prepared.plan.drain, prepared.plan.reboot);
         }
-        next.phase = self.phase_after(action).unwrap_or(self.phase);
+        let phase = self.phase_after(action);
+        next.phase = phase.unwrap_or(self.phase);
+        next.is_known |= phase.is_some();
         if next.phase == Phase::Resuming && self.phase != Phase::Applying {
             // A process that began after the boot has not seen what came before.
             next.reboots = true;
-            next.drains |= node.annotations.desired_drain != "";
+            next.drains |= !node.annotations.desired_drain.is_empty();
         }
         next.degraded = match action {
             Action::Publish(publish) => match &publish.reason {
                 Some(reason) if reason.kind.state() != State::Working => Some(reason.annotation()),
                 Some(_) => None,
                 None if next.phase == Phase::Updated => None,
-                None => self.degraded.clone().filter(|_| next.config == self.config),
+                None => next.degraded.filter(|_| !publish.patch.annotations.contains_key(STATE)),
             },
             Action::Wait(wait) if wait.waits == Waits::Change => None,
-            _ => self.degraded.clone(),
+            _ => next.degraded,
         };
+        if !next.is_known && next.degraded.is_some() {
+            (next.is_known, next.phase) = (true, Phase::Preparing);
+        }
         next
     }
 
@@ -114,7 +122,7 @@ impl Progress {
             },
             Action::Publish(publish) => {
                 let value = |name| publish.patch.annotations.get(name).and_then(Option::as_deref);
-                if value(super::annotations::STATE) == Some(State::Done.as_str()) {
+                if value(STATE) == Some(State::Done.as_str()) {
                     return Some(Phase::Updated);
                 }
                 let order = value(DESIRED_DRAIN)?;

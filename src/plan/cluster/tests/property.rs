@@ -174,6 +174,37 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
+
+    /// However often somebody changes their mind, and whenever the pod is killed: a cordon is as it was
+    /// found.
+    #[test]
+    fn a_cordon_is_left_as_it_was_found(
+        is_cordoned in any::<bool>(),
+        minds in proptest::collection::vec((name(), 0_usize..20, any::<bool>()), 0..5),
+    ) {
+        let mut world = World::done();
+        world.view.node.as_mut().unwrap().unschedulable = is_cordoned;
+        for (name, steps, is_killed) in minds {
+            world.desire(&name);
+            for _ in 0..steps {
+                if world.step().is_some() {
+                    break;
+                }
+            }
+            if is_killed {
+                world.view.memory = Memory::default();
+                world.view.config = ConfigView::NotFetched;
+            }
+        }
+        world.desire("reboot-good");
+        world.settle(LIMIT);
+        prop_assert_eq!(world.node().annotations.state, Some(State::Done), "{}", world.log.join("\n"));
+        prop_assert_eq!(world.node().unschedulable, is_cordoned, "{}", world.log.join("\n"));
+    }
+}
+
 fn check_end(world: &World, wait: &Wait) -> Result<(), TestCaseError> {
     let now = &world.node().annotations;
     let log = world.log.join("\n");
