@@ -138,6 +138,7 @@ impl<H: HostCall + 'static, D: Drainer + 'static> Daemon<H, D> {
     pub(super) fn look(&mut self) {
         self.view.now = jiff::Timestamp::now().as_second();
         self.view.node = self.outbox.over(&self.heard);
+        self.drop_drain();
         if let Some(node) = &self.view.node {
             self.view.memory.see_node(node, self.view.now);
             let state = node.annotations.state.map_or("", State::as_str);
@@ -200,13 +201,15 @@ impl<H: HostCall + 'static, D: Drainer + 'static> Daemon<H, D> {
                 self.texts.machine_config = found.to_string();
                 ConfigView::Found { name }
             }
-            Ok(_) => {
-                ConfigView::Bad { name, why: "kind and spec are not those of a MachineConfig".to_owned() }
-            }
+            Ok(_) => ConfigView::Bad {
+                name,
+                why: "kind and spec are not those of a MachineConfig".to_owned(),
+                at: self.view.now,
+            },
             Err(ApiFault::Absent) => {
                 ConfigView::Absent { name, at: self.view.now, attempts: attempts.saturating_add(1) }
             }
-            Err(ApiFault::Refused(why)) => ConfigView::Bad { name, why },
+            Err(ApiFault::Refused(why)) => ConfigView::Bad { name, why, at: self.view.now },
             Err(fault @ ApiFault::Away(_)) => {
                 tracing::warn!("MachineConfig {name} was not fetched: {fault}");
                 self.fetch_tries = self.fetch_tries.saturating_add(1);

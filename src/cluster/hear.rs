@@ -106,6 +106,15 @@ impl<H: HostCall + 'static, D: Drainer + 'static> Daemon<H, D> {
         self.draining = Some(Draining { order, task, blocked });
     }
 
+    /// Ends a drain that is no longer ordered.
+    pub(super) fn drop_drain(&mut self) {
+        let ordered = self.view.node.as_ref().map(|node| &node.annotations.desired_drain);
+        if self.draining.as_ref().is_some_and(|draining| Some(&draining.order) != ordered) {
+            self.draining = None;
+            self.view.drain = SelfDrain::Idle;
+        }
+    }
+
     async fn drain_said(&mut self, said: DrainSays) {
         let Some(draining) = &self.draining else { return };
         let order = draining.order.clone();

@@ -43,7 +43,13 @@ impl MachineConfigNode {
                 tracing::info!("this cluster has no MachineConfigNodes; none is written");
                 self.is_absent = true;
             }
-            Err(fault) => tracing::warn!("the MachineConfigNode was not written: {fault}"),
+            Err(fault) => {
+                tracing::warn!("the MachineConfigNode was not written: {fault}");
+                // What is refused now is refused again: the next phase asks anew.
+                if matches!(fault, ApiFault::Refused(_)) {
+                    self.progress = Some(progress.clone());
+                }
+            }
         }
     }
 

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
+use std::time::Duration;
 
 use futures_util::Stream;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, watch_object};
+use tokio::time::Instant;
 
 use super::api::Cluster;
 use crate::plan::cluster::NodeView;
@@ -28,7 +30,12 @@ pub(super) struct Heard {
     /// Its roles, the part after `node-role.kubernetes.io/`.
     pub(super) roles: Vec<String>,
     version: u64,
+    /// When the API server last answered a write.
+    answered: Option<Instant>,
 }
+
+/// So long the watch may lag behind the answer to a write.
+const OVERTAKEN: Duration = Duration::from_secs(30);
 
 /// Watches the Node: one object, with back-off and jitter.
 pub(super) fn watch(cluster: &Cluster) -> Watch<Node> {
@@ -36,17 +43,25 @@ pub(super) fn watch(cluster: &Cluster) -> Watch<Node> {
 }
 
 impl Heard {
-    /// Takes what was heard; false if it is older than what is known: an answer to a write may overtake
-    /// the watch.
-    pub(super) fn hear(&mut self, node: Option<Node>) -> bool {
+    /// Takes the answer to a write.
+    pub(super) fn answer(&mut self, node: Node) {
+        self.answered = None;
+        self.hear(Some(node));
+        self.answered = Some(Instant::now());
+    }
+
+    /// Takes what the watch says, unless the answer to a write has overtaken it.
+    pub(super) fn hear(&mut self, node: Option<Node>) {
         let Some(node) = node else {
             *self = Self::default();
-            return true;
+            return;
         };
         let version = node.metadata.resource_version.as_deref().unwrap_or_default().parse().unwrap_or(0);
         let uid = node.metadata.uid.clone().unwrap_or_default();
-        if uid == self.uid && version != 0 && version < self.version {
-            return false;
+        // Not for ever: a cluster that was restored from a backup counts from there.
+        let is_overtaken = self.answered.is_some_and(|when| when.elapsed() < OVERTAKEN);
+        if uid == self.uid && version < self.version && is_overtaken {
+            return;
         }
         let mut annotations: BTreeMap<String, String> = node.metadata.annotations.unwrap_or_default();
         annotations.retain(|name, _| name.starts_with(PREFIX));
@@ -64,6 +79,5 @@ impl Heard {
         self.annotations = annotations;
         self.uid = uid;
         self.version = version;
-        true
     }
 }

@@ -97,7 +97,7 @@ impl<H: HostCall + 'static, D: Drainer + 'static> Daemon<H, D> {
         match self.cluster.patch_node(&self.outbox.patch).await {
             Ok(node) => {
                 self.outbox = Outbox::default();
-                self.heard.hear(Some(node));
+                self.heard.answer(node);
             }
             Err(ApiFault::Absent) => {
                 tracing::info!("the Node is gone");

@@ -54,9 +54,14 @@ impl Row<'_> {
                 let reason = Reason::new(ReasonKind::ConfigAbsent, text);
                 Some(self.degrade(&reason, true, Waits::Retry, Some(again)))
             }
-            ConfigView::Bad { why, .. } => {
+            ConfigView::Bad { why, at, .. } => {
+                let again = at + RETRY_SLOW;
+                if self.view.now >= again {
+                    return Some(Action::FetchConfig(wanted.to_owned()));
+                }
                 let text = format!("MachineConfig {wanted} cannot be used: {why}");
-                Some(self.degrade(&Reason::new(ReasonKind::ConfigInvalid, text), true, Waits::Person, None))
+                let reason = Reason::new(ReasonKind::ConfigInvalid, text);
+                Some(self.degrade(&reason, true, Waits::Retry, Some(again)))
             }
             ConfigView::NotFetched | ConfigView::Found { .. } => None,
         }

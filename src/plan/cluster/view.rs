@@ -62,6 +62,8 @@ pub enum ConfigView {
         name: String,
         /// Why not.
         why: String,
+        /// When that was seen, in seconds since the epoch.
+        at: i64,
     },
 }
 

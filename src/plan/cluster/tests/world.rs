@@ -133,7 +133,9 @@ impl World {
                 };
                 ConfigView::Absent { name, at: self.view.now, attempts }
             }
-            Kind::NotAConfig => ConfigView::Bad { name, why: "spec.config: not an object".to_owned() },
+            Kind::NotAConfig => {
+                ConfigView::Bad { name, why: "spec.config: not an object".to_owned(), at: self.view.now }
+            }
             _ => ConfigView::Found { name },
         };
     }
