@@ -18,6 +18,8 @@ const MANAGER: &str = "fieldManager=machine-config-operator&force=true";
 pub(super) struct MachineConfigNode {
     is_absent: bool,
     is_read: bool,
+    /// Of the Node that owns it.
+    owner: String,
     desired: String,
     generation: i64,
     progress: Option<Progress>,
@@ -34,6 +36,10 @@ impl MachineConfigNode {
         roles: &[String],
         progress: &Progress,
     ) {
+        if self.owner != uid {
+            // With its Node it went away, too.
+            *self = Self { owner: uid.to_owned(), is_absent: self.is_absent, ..Self::default() };
+        }
         if self.is_absent || self.progress.as_ref() == Some(progress) {
             return;
         }
