@@ -8,6 +8,7 @@
 //! `pivot` keep the flags that scripts and units of OpenShift 4.1 and 4.2 pass.
 
 pub mod config;
+pub mod daemon;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -79,6 +80,14 @@ pub enum Verb {
     Cleanup(CleanupArgs),
     /// Show who changed the host, when, to what, and how it ended
     History(HistoryArgs),
+    /// Follow this host's Node in a cluster, in a pod
+    ///
+    /// Watches the Node; when another desiredConfig or desiredImage is set there, lets the host
+    /// prepare it while workloads still run, has the node drained if the plan says so, commits,
+    /// reboots, waits until the deployment is good and says Done. Written as annotations that the
+    /// operator's controllers understand. docs/cluster.md shows a manifest, docs/runbook.md what
+    /// each reason means.
+    Daemon(daemon::DaemonArgs),
     /// Write manual pages or shell completions
     #[command(hide = true)]
     Generate(GenerateArgs),
@@ -437,9 +446,8 @@ pub enum OldDaemonVerb {
     },
     /// Print the version
     Version,
-    /// Run as the cluster's daemon: not part of this version
-    #[command(hide = true)]
-    Start(OldRest),
+    /// Follow this host's Node in a cluster: mcd daemon with the old flags
+    Start(Box<daemon::OldStartArgs>),
     /// Finish a first boot: not part of this version
     #[command(hide = true)]
     FirstbootCompleteMachineconfig(OldRest),

@@ -3,6 +3,8 @@
 #[cfg(feature = "ostree")]
 mod change;
 mod config;
+#[cfg(feature = "cluster")]
+mod daemon;
 #[cfg(feature = "ostree")]
 mod generate;
 #[cfg(feature = "ostree")]
@@ -70,6 +72,12 @@ pub fn run(request: Request, printer: &Printer) -> Result<Ended> {
         Request::Cancel(target) => maintain::cancel(target, printer),
         Request::Cleanup(options) => maintain::cleanup(options, printer),
         Request::History(options) => history::run(options, printer),
+        #[cfg(feature = "cluster")]
+        Request::Daemon(options) => daemon::run(options),
+        #[cfg(not(feature = "cluster"))]
+        Request::Daemon(_) => Err(crate::error::Fault::refused("this mcd does not follow a cluster")
+            .why("it was built without the feature `cluster`")
+            .into()),
         Request::Generate(options) => generate::run(options, printer),
         Request::Version(line) => {
             printer.line(&line);

@@ -165,7 +165,12 @@ fn filter(verbosity: u8, wanted: Option<&str>, usual: LevelFilter) -> Targets {
         _ => LevelFilter::TRACE,
     };
     let others = if verbosity > 2 { LevelFilter::DEBUG } else { LevelFilter::WARN.min(own) };
-    Targets::new().with_default(others).with_target("mcd", own)
+    let mut targets = Targets::new().with_default(others).with_target("mcd", own);
+    if verbosity <= 2 {
+        // Each failed call is an error to it; the daemon says what it means, once.
+        targets = targets.with_target("kube_client::client::builder", LevelFilter::OFF);
+    }
+    targets
 }
 
 #[cfg(test)]

@@ -4,11 +4,14 @@
 //! here, before anything is opened.
 
 pub mod config;
+mod daemon;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::Parser as _;
+
+pub use self::daemon::DaemonOptions;
 
 use crate::cli::{self, Cli, OldDaemon, OldDaemonVerb, OldPivot, Verb};
 use crate::error::{ExitKind, Fault};
@@ -61,6 +64,8 @@ pub enum Request {
     Cleanup(CleanupOptions),
     /// `history`.
     History(HistoryOptions),
+    /// `daemon`.
+    Daemon(DaemonOptions),
     /// `generate`.
     Generate(GenerateOptions),
     /// Print this line: the version in the words of the old daemon.
@@ -268,12 +273,15 @@ fn ours(cli: Cli) -> Result<Invocation, Fault> {
             }
             Request::History(HistoryOptions { target: target(args.target, true), limit: args.limit })
         }
+        Verb::Daemon(args) => Request::Daemon(daemon::daemon(args, daemon::variable())?),
         Verb::Generate(args) => Request::Generate(match args.what {
             cli::GenerateVerb::Man { dir } => GenerateOptions::Man(dir),
             cli::GenerateVerb::Completions { dir } => GenerateOptions::Completions(dir),
         }),
     };
-    Ok(Invocation { verbosity: cli.verbose, json, request })
+    // A pod's log is its journal.
+    let least = u8::from(matches!(request, Request::Daemon(_)));
+    Ok(Invocation { verbosity: cli.verbose.max(least), json, request })
 }
 
 fn wants_json(verb: &Verb) -> bool {
@@ -289,7 +297,7 @@ fn wants_json(verb: &Verb) -> bool {
         Verb::Cancel(args) => args.target.json,
         Verb::Cleanup(args) => args.target.json,
         Verb::History(args) => args.target.json,
-        Verb::Generate(_) => false,
+        Verb::Daemon(_) | Verb::Generate(_) => false,
     }
 }
 
@@ -357,9 +365,7 @@ fn old_daemon(old: OldDaemon) -> Result<Invocation, Fault> {
             json: false,
             request: Request::Version(format!("MachineConfigDaemon {}", env!("CARGO_PKG_VERSION"))),
         }),
-        OldDaemonVerb::Start(_) => {
-            refuse("start", "this version updates hosts; it does not follow a cluster")
-        }
+        OldDaemonVerb::Start(args) => daemon::old_start(*args),
         OldDaemonVerb::FirstbootCompleteMachineconfig(_) => {
             refuse("firstboot-complete-machineconfig", "this version does not read MachineConfigs")
         }

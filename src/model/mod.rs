@@ -19,3 +19,5 @@ pub mod policy;
 pub mod records;
 pub mod repo_refs;
 pub mod status;
+#[cfg(feature = "ostree")]
+pub mod wire;

@@ -6,6 +6,8 @@
 
 pub mod apply;
 pub mod boot;
+#[cfg(feature = "cluster")]
+pub mod cluster;
 pub mod config;
 #[cfg(feature = "ostree")]
 pub mod content;

@@ -59,7 +59,10 @@ fn the_old_names_are_the_old_programs() {
     let named = |name: &str, words: &[&str]| run(mcd().arg0(name).args(words));
     let version = named("/usr/libexec/machine-config-daemon", &["version"]);
     assert!(text(&version.stdout).starts_with("MachineConfigDaemon "), "{version:?}");
-    assert_eq!(named("machine-config-daemon", &["start", "--node-name=x"]).status.code(), Some(3));
+    assert_eq!(
+        named("machine-config-daemon", &["start", "--node-name=x", "--once-from=y"]).status.code(),
+        Some(3)
+    );
     assert_eq!(named("machine-config-daemon", &["status"]).status.code(), Some(2));
     let help = named("/usr/bin/pivot", &["--help"]);
     assert!(text(&help.stdout).contains("Usage: pivot [OPTIONS] [IMAGE]"), "{help:?}");
