@@ -10,6 +10,8 @@ mod generate;
 #[cfg(feature = "ostree")]
 mod history;
 #[cfg(feature = "ostree")]
+mod hold;
+#[cfg(feature = "ostree")]
 mod maintain;
 #[cfg(feature = "ostree")]
 mod open;
@@ -19,6 +21,8 @@ mod pivot;
 mod pull;
 #[cfg(feature = "ostree")]
 mod rollback;
+#[cfg(feature = "ostree")]
+mod serve;
 #[cfg(feature = "ostree")]
 mod status;
 
@@ -73,6 +77,8 @@ pub fn run(request: Request, printer: &Printer) -> Result<Ended> {
             .why("it was built without the feature `cluster`")
             .into()),
         Request::Generate(options) => generate::run(options, printer),
+        Request::Serve(options) => serve::run(options, printer),
+        Request::Hold(options) => hold::run(options, printer),
         Request::Version(line) => {
             printer.line(&line);
             Ok(Ended::Done)

@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result};
 use super::Ended;
 use crate::cluster;
 use crate::cluster::drainer::NoDrainer;
+use crate::cluster::host_call::SystemdHost;
 use crate::cluster::simulated::{Pace, Simulated};
 use crate::error::Fault;
 use crate::options::DaemonOptions;
@@ -28,7 +29,14 @@ pub(super) fn run(options: DaemonOptions) -> Result<Ended> {
         .build()
         .context("starting the daemon's thread")?;
     let Some(config) = options.simulated_host else {
-        return Err(Fault::refused("this version calls no host yet").into());
+        if options.drains_itself {
+            return Err(Fault::refused("--drain=self is not part of this version")
+                .why("it would never drain, and changes that ask for it would never be made")
+                .next("let a drain controller do it: --drain=controller")
+                .into());
+        }
+        runtime.block_on(cluster::run(&asked, Rc::new(SystemdHost::of_pod()), Rc::new(NoDrainer)))?;
+        return Ok(Ended::Done);
     };
     let config = Some(config.as_str()).filter(|config| !config.is_empty());
     let each = options.simulated_pace;

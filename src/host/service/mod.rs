@@ -12,5 +12,5 @@ mod report;
 mod spool;
 
 pub use hold::{HOLD_FILE, hold_of, lift_hold, place_hold};
-pub use report::report;
+pub use report::{report, taken_over};
 pub use spool::{Answer, Replies, SPOOL, Spool, require_id};

@@ -160,10 +160,11 @@ fn running_requests(spool: &Spool) -> Result<Vec<RunningRequest>> {
 }
 
 /// What a Go daemon left on the host with this root; none if nothing is there.
-pub(super) fn taken_over(root: &Dir) -> Option<TakenOver> {
+pub fn taken_over(root: &Dir) -> Option<TakenOver> {
     let folder = root.open_dir(GO_DAEMON).ok()?;
     let machine_config = text(&folder, "currentconfig");
-    let parsed = machine_config.as_deref().and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok());
+    let parsed =
+        machine_config.as_deref().and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok());
     let name = parsed.as_ref().and_then(|config| config.pointer("/metadata/name")).and_then(text_of);
     let annotations: Option<BTreeMap<String, String>> =
         text(&folder, "node-annotations.json").and_then(|text| serde_json::from_str(&text).ok());

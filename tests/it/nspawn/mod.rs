@@ -3,6 +3,8 @@
 // A story looks at its own scratch folders by plain paths; the program itself may not.
 #![allow(clippy::disallowed_methods)]
 
+#[cfg(feature = "cluster")]
+mod host_call;
 mod installation;
 
 use std::collections::BTreeMap;
