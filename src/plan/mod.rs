@@ -13,6 +13,8 @@ pub mod config;
 pub mod content;
 #[cfg(feature = "ostree")]
 pub mod disruption;
+#[cfg(feature = "cluster")]
+pub mod drain;
 pub mod preflight;
 #[cfg(feature = "ostree")]
 pub mod registries;

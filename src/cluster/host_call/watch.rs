@@ -18,10 +18,11 @@ pub(super) struct Watch {
 }
 
 impl Watch {
+    #[expect(deprecated, reason = "its successor is unsafe; this descriptor is owned and never replaced")]
     #[context("Watching files of the host")]
     pub(super) fn new() -> Result<Self> {
         let inotify = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-        Ok(Self { inotify: AsyncFd::register_with_interest(inotify, Interest::READABLE)?, only: Vec::new() })
+        Ok(Self { inotify: AsyncFd::with_interest(inotify, Interest::READABLE)?, only: Vec::new() })
     }
 
     /// Watches what is made, written, moved and removed in a folder, or done to a file. With `only`,

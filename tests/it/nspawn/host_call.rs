@@ -130,7 +130,7 @@ fn root_nspawn_a_request_outlives_its_pod_and_is_answered_once() {
     assert_eq!(machine.shell("cat /etc/from-config").unwrap(), "one");
     let report = pod.status();
     assert_eq!(report.applied_config.as_deref(), Some("rendered-1"));
-    assert_eq!(report.os_version, "2");
+    assert_eq!(super::version(&machine), "2");
     // The spool is gone with the boot, and what is asked then is an error, not a wait.
     let error = pod.reply("commit-1", 0).unwrap_err();
     assert!(format!("{error:#}").contains("commit-1 is not known"), "{error:#}");
