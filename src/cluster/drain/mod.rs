@@ -106,10 +106,12 @@ impl SelfDrainer {
             }
             said = text;
             match tries.values().filter_map(|one| one.due).min() {
-                None => drop(pods.next().await?),
+                None => {
+                    pods.next().await?;
+                }
                 Some(due) => {
                     if let Ok(changed) = tokio::time::timeout_at(due, pods.next()).await {
-                        drop(changed?);
+                        changed?;
                     }
                 }
             }

@@ -233,10 +233,16 @@ impl Spool {
             return Ok(());
         }
         aged.sort();
-        for (_, id) in aged.iter().take(aged.len() + 1 - KEPT_MAX) {
+        // One that is open stays, however old; the next oldest goes instead.
+        let mut too_many = aged.len() + 1 - KEPT_MAX;
+        for (_, id) in &aged {
+            if too_many == 0 {
+                break;
+            }
             if matches!(self.answer(id)?, Answer::Ended(_)) {
                 durable::remove(&self.requests, &request_name(id))?;
                 durable::remove(&self.replies, &replies_name(id))?;
+                too_many -= 1;
             }
         }
         Ok(())
