@@ -88,6 +88,15 @@ pub enum Verb {
     /// operator's controllers understand. docs/cluster.md shows a manifest, docs/runbook.md what
     /// each reason means.
     Daemon(daemon::DaemonArgs),
+    /// Keep the cluster from draining or rebooting this host
+    ///
+    /// What needs neither goes on, and changes are prepared. `mcd release` lifts it.
+    Hold(HoldArgs),
+    /// Lift the hold of `mcd hold`
+    Release,
+    /// Carry out what a pod asked for: run by its unit
+    #[command(hide = true)]
+    ServeRequest(ServeRequestArgs),
     /// Write manual pages or shell completions
     #[command(hide = true)]
     Generate(GenerateArgs),
@@ -416,6 +425,34 @@ pub struct OldPivotArgs {
     /// Accepted without effect: a log flag of the old program
     #[arg(short = 'v', hide = true, value_name = "LEVEL")]
     pub old_verbosity: Option<String>,
+}
+
+/// `hold`.
+#[derive(Debug, Args)]
+pub struct HoldArgs {
+    /// Lift it by itself after this time: 30m, 2h, 1h30m
+    #[arg(long = "for", value_name = "TIME")]
+    pub time: Option<String>,
+    /// Say why, for whoever asks why nothing happens
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub reason: String,
+}
+
+/// `serve-request`.
+#[derive(Debug, Args)]
+pub struct ServeRequestArgs {
+    /// The request's id
+    #[arg(long, value_name = "ID", required_unless_present = "status")]
+    pub id: Option<String>,
+    /// Say how the host is, as JSON on stdout, and serve nothing
+    #[arg(long, conflicts_with = "id")]
+    pub status: bool,
+    /// Requests and replies are in DIR instead of /run/mcd
+    #[arg(long, value_name = "DIR")]
+    pub spool: Option<PathBuf>,
+    /// Work on the OSTree sysroot at DIR, which is not booted
+    #[arg(long, value_name = "DIR")]
+    pub sysroot: Option<PathBuf>,
 }
 
 /// The host's verbs of OpenShift 4.2's machine-config-daemon, answered by mcd

@@ -12,6 +12,8 @@ mod health;
 #[cfg(feature = "ostree")]
 mod history;
 #[cfg(feature = "ostree")]
+mod hold;
+#[cfg(feature = "ostree")]
 mod maintain;
 #[cfg(feature = "ostree")]
 mod open;
@@ -23,6 +25,8 @@ mod pull;
 mod report;
 #[cfg(feature = "ostree")]
 mod rollback;
+#[cfg(feature = "ostree")]
+mod serve;
 #[cfg(feature = "ostree")]
 mod status;
 
@@ -79,6 +83,8 @@ pub fn run(request: Request, printer: &Printer) -> Result<Ended> {
             .why("it was built without the feature `cluster`")
             .into()),
         Request::Generate(options) => generate::run(options, printer),
+        Request::Serve(options) => serve::run(options, printer),
+        Request::Hold(options) => hold::run(options, printer),
         Request::Version(line) => {
             printer.line(&line);
             Ok(Ended::Done)

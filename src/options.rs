@@ -68,6 +68,10 @@ pub enum Request {
     Daemon(DaemonOptions),
     /// `generate`.
     Generate(GenerateOptions),
+    /// `serve-request`.
+    Serve(ServeOptions),
+    /// `hold` and `release`.
+    Hold(HoldOptions),
     /// Print this line: the version in the words of the old daemon.
     Version(String),
 }
@@ -218,6 +222,40 @@ pub enum GenerateOptions {
     Completions(PathBuf),
 }
 
+/// `serve-request`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServeOptions {
+    /// The host.
+    pub target: Target,
+    /// Where requests and replies are, instead of `/run/mcd`.
+    pub spool: Option<PathBuf>,
+    /// What to serve.
+    pub what: Served,
+}
+
+/// What is served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Served {
+    /// The request with this id.
+    Request(String),
+    /// How the host is.
+    Status,
+}
+
+/// `hold` and `release`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HoldOptions {
+    /// Place a hold.
+    Hold {
+        /// How long; none: until it is released.
+        seconds: Option<i64>,
+        /// Why.
+        why: String,
+    },
+    /// Lift it.
+    Release,
+}
+
 /// A deployment as a person names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Which {
@@ -273,6 +311,16 @@ fn ours(cli: Cli) -> Result<Invocation, Fault> {
             }
             Request::History(HistoryOptions { target: target(args.target, true), limit: args.limit })
         }
+        Verb::Hold(args) => Request::Hold(HoldOptions::Hold {
+            seconds: args.time.as_deref().map(parse_time).transpose()?,
+            why: args.reason,
+        }),
+        Verb::Release => Request::Hold(HoldOptions::Release),
+        Verb::ServeRequest(args) => Request::Serve(ServeOptions {
+            target: Target { sysroot: args.sysroot, wait: true },
+            spool: args.spool,
+            what: args.id.map_or(Served::Status, Served::Request),
+        }),
         Verb::Daemon(args) => Request::Daemon(daemon::daemon(args, daemon::variable())?),
         Verb::Generate(args) => Request::Generate(match args.what {
             cli::GenerateVerb::Man { dir } => GenerateOptions::Man(dir),
@@ -297,7 +345,7 @@ fn wants_json(verb: &Verb) -> bool {
         Verb::Cancel(args) => args.target.json,
         Verb::Cleanup(args) => args.target.json,
         Verb::History(args) => args.target.json,
-        Verb::Daemon(_) | Verb::Generate(_) => false,
+        Verb::Daemon(_) | Verb::Generate(_) | Verb::Hold(_) | Verb::Release | Verb::ServeRequest(_) => false,
     }
 }
 
@@ -442,6 +490,15 @@ fn reboot(arg: cli::RebootArg) -> Result<Reboot, Fault> {
         cli::RebootArg::Full => Ok(Reboot::Full),
         cli::RebootArg::Soft => Ok(Reboot::Soft),
     }
+}
+
+/// `2h` in seconds.
+fn parse_time(text: &str) -> Result<i64, Fault> {
+    let seconds = text.parse::<jiff::SignedDuration>().ok().map(|time| time.as_secs());
+    seconds.filter(|seconds| *seconds > 0).ok_or_else(|| {
+        Fault::usage(format!("--for {text}: no time"))
+            .next("write 30m, 2h or 1h30m; leave it out to hold until `mcd release`")
+    })
 }
 
 /// `10M` is ten times 1024 × 1024 bytes a second.

@@ -15,6 +15,9 @@ pub struct DaemonArgs {
     /// Who drains: the cluster's drain controller, or this program itself
     #[arg(long, value_name = "WHO", default_value = "controller")]
     pub drain: DrainArg,
+    /// With --drain=self: evict with the kubelet's credentials in FILE
+    #[arg(long, value_name = "FILE", default_value = "/var/lib/kubelet/kubeconfig")]
+    pub kubelet_kubeconfig: PathBuf,
     /// Put right what differs on the host, instead of only saying so
     #[arg(long)]
     pub self_heal: bool,

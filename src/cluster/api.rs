@@ -10,7 +10,7 @@ use kube::Client;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use crate::plan::cluster::annotations::NodePatch;
+use crate::plan::cluster::annotations::{CORDON, CORDON_PERSON, NodePatch};
 
 /// A request that takes longer counts as failed: the API server's own limit for one is a minute, and
 /// what hangs that long is better asked again.
@@ -56,6 +56,8 @@ impl std::fmt::Display for ApiFault {
     }
 }
 
+impl std::error::Error for ApiFault {}
+
 impl Cluster {
     /// The API server of `client`, for the node `node`.
     pub fn new(client: Client, node: impl Into<String>) -> Self {
@@ -78,6 +80,29 @@ impl Cluster {
         let body = json!({ "metadata": { "annotations": annotations } });
         let path = format!("/api/v1/nodes/{}?fieldManager=machine-config-daemon", self.node);
         self.send("PATCH", &path, MERGE, &body).await
+    }
+
+    /// Makes the Node unschedulable, or schedulable again.
+    ///
+    /// # Errors
+    ///
+    /// It was not written, or the answer was lost: writing it again does no harm.
+    pub async fn cordon(&self, unschedulable: bool) -> Result<(), ApiFault> {
+        let value = unschedulable.then_some(true);
+        let body = json!({ "spec": { "unschedulable": value } });
+        let path = format!("/api/v1/nodes/{}?fieldManager=machine-config-daemon", self.node);
+        self.send::<Node>("PATCH", &path, MERGE, &body).await.map(drop)
+    }
+
+    /// Whether the drain found the Node cordoned by a person.
+    ///
+    /// # Errors
+    ///
+    /// The Node cannot be read.
+    pub async fn is_cordoned_by_a_person(&self) -> Result<bool, ApiFault> {
+        let node: Node = self.get(&format!("/api/v1/nodes/{}", self.node)).await?;
+        let annotations = node.metadata.annotations.unwrap_or_default();
+        Ok(annotations.get(CORDON).is_some_and(|whose| whose == CORDON_PERSON))
     }
 
     /// A MachineConfig as JSON text, without what only the API server needs of it.

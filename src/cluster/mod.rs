@@ -11,6 +11,7 @@
 pub mod api;
 mod controller_config;
 pub mod daemon;
+pub mod drain;
 pub mod drainer;
 mod events;
 mod hear;
@@ -27,7 +28,7 @@ mod start;
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
-pub use start::{DaemonOptions, run};
+pub use start::{DaemonOptions, connect, run};
 
 /// Up to a fifth more, at random: a fleet that failed together does not come back together.
 fn jitter(pause: Duration) -> Duration {

@@ -58,6 +58,15 @@ where
     Ok(())
 }
 
+/// The API server that these options name, seen from their node.
+///
+/// # Errors
+///
+/// Its address or credentials cannot be read.
+pub async fn connect(options: &DaemonOptions) -> Result<Cluster> {
+    Ok(Cluster::new(client(options).await?, options.node.clone()))
+}
+
 async fn client(options: &DaemonOptions) -> Result<Client> {
     let unreadable = |what: String, why: String| {
         Fault::failed(what).why(why).next("run it in a pod with a service account, or give --kubeconfig=FILE")

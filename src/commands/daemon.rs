@@ -1,14 +1,16 @@
 //! `mcd daemon`.
 
+use std::path::Path;
 use std::rc::Rc;
 
 use anyhow::{Context as _, Result};
 
 use super::Ended;
 use crate::cluster;
+use crate::cluster::drain::{self, SelfDrainer};
 use crate::cluster::drainer::NoDrainer;
+use crate::cluster::host_call::{HostCall, SystemdHost};
 use crate::cluster::simulated::{Pace, Simulated};
-use crate::error::Fault;
 use crate::options::DaemonOptions;
 use crate::plan::cluster::{DrainBy, Settings};
 
@@ -28,12 +30,26 @@ pub(super) fn run(options: DaemonOptions) -> Result<Ended> {
         .build()
         .context("starting the daemon's thread")?;
     let Some(config) = options.simulated_host else {
-        return Err(Fault::refused("this version calls no host yet").into());
+        let host = Rc::new(SystemdHost::of_pod());
+        return runtime.block_on(follow(&asked, host, &options.kubelet_kubeconfig));
     };
     let config = Some(config.as_str()).filter(|config| !config.is_empty());
     let each = options.simulated_pace;
     let pace = Pace { prepare: each, reboot: each, verdict: each };
-    let host = Rc::new(Simulated::new(config, pace));
-    runtime.block_on(cluster::run(&asked, host, Rc::new(NoDrainer)))?;
+    runtime.block_on(follow(&asked, Rc::new(Simulated::new(config, pace)), &options.kubelet_kubeconfig))
+}
+
+async fn follow<H: HostCall + 'static>(
+    asked: &cluster::DaemonOptions,
+    host: Rc<H>,
+    kubelet: &Path,
+) -> Result<Ended> {
+    if asked.settings.drain == DrainBy::Itself {
+        let kubelet = drain::kubelet(kubelet).await?;
+        let drainer = SelfDrainer::new(cluster::connect(asked).await?, kubelet);
+        cluster::run(asked, host, Rc::new(drainer)).await?;
+    } else {
+        cluster::run(asked, host, Rc::new(NoDrainer)).await?;
+    }
     Ok(Ended::Done)
 }

@@ -20,6 +20,8 @@ pub mod reboot;
 #[cfg(feature = "ostree")]
 pub mod repo_lock;
 #[cfg(feature = "ostree")]
+pub mod service;
+#[cfg(feature = "ostree")]
 pub mod trust;
 
 #[cfg(feature = "ostree")]

@@ -14,6 +14,8 @@ pub struct DaemonOptions {
     pub node: String,
     /// This program drains by itself.
     pub drains_itself: bool,
+    /// The kubelet's credentials, to drain with.
+    pub kubelet_kubeconfig: PathBuf,
     /// Drift is put right.
     pub self_heal: bool,
     /// Instead of the pod's service account.
@@ -45,6 +47,7 @@ pub(super) fn daemon(args: DaemonArgs, variable: Option<String>) -> Result<Daemo
     Ok(DaemonOptions {
         node,
         drains_itself: args.drain == DrainArg::Itself,
+        kubelet_kubeconfig: args.kubelet_kubeconfig,
         self_heal: args.self_heal,
         kubeconfig: args.kubeconfig,
         listen: args.listen,

@@ -61,6 +61,11 @@ impl Session {
         self
     }
 
+    /// What tells it to stop.
+    pub fn interrupt(&self) -> &Interrupt {
+        &self.interrupt
+    }
+
     /// Runs network work to its end. A signal cancels it; it then still cleans up after itself.
     fn block_on<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         self.runtime.block_on(work)

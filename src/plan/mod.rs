@@ -14,6 +14,8 @@ pub mod content;
 #[cfg(feature = "ostree")]
 pub mod disruption;
 pub mod health;
+#[cfg(feature = "cluster")]
+pub mod drain;
 pub mod preflight;
 pub mod reboot;
 #[cfg(feature = "ostree")]

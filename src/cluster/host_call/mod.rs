@@ -3,6 +3,11 @@
 //! The pod never touches host files. It hands a [`HostRequest`] over, which the host carries out in a
 //! unit of its own that survives the pod, and follows the [`Reply`]s.
 
+mod systemd;
+mod watch;
+
+pub use systemd::SystemdHost;
+
 use anyhow::Result;
 
 use crate::model::wire::{HostReport, HostRequest, Reply};

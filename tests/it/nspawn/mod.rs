@@ -4,6 +4,8 @@
 #![allow(clippy::disallowed_methods)]
 
 mod health;
+#[cfg(feature = "cluster")]
+mod host_call;
 mod installation;
 
 use std::collections::BTreeMap;
