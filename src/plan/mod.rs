@@ -13,9 +13,9 @@ pub mod config;
 pub mod content;
 #[cfg(feature = "ostree")]
 pub mod disruption;
-pub mod health;
 #[cfg(feature = "cluster")]
 pub mod drain;
+pub mod health;
 pub mod preflight;
 pub mod reboot;
 #[cfg(feature = "ostree")]

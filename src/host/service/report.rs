@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use cap_std_ext::cap_std::fs::Dir;
 use fn_error_context::context;
-use serde::Deserialize;
 
 use super::hold::hold_of;
 use super::spool::Spool;
@@ -80,7 +79,7 @@ fn change(boots: &BootRecord, status: &HostStatus) -> Option<Change> {
     let (state, cause) = match &entry.state {
         BootState::Booted => (ChangeState::Booted, None),
         BootState::Good => (ChangeState::Good, None),
-        BootState::Unproven => (ChangeState::Unproven, entry.extra.get("cause").and_then(text_of)),
+        BootState::Unproven => (ChangeState::Unproven, entry.cause.clone()),
         BootState::Failed { cause } => (ChangeState::Failed, Some(cause.clone())),
         BootState::RolledBack => (ChangeState::RolledBack, None),
         BootState::Committed | BootState::Other(_) => (ChangeState::Unknown, None),
@@ -105,25 +104,14 @@ fn text_of(value: &serde_json::Value) -> Option<String> {
     value.as_str().map(str::to_owned)
 }
 
-/// As the boot file has it.
-#[derive(Deserialize)]
-struct WentBack {
-    from: String,
-    cause: String,
-    by: String,
-    #[serde(default)]
-    when: i64,
-}
-
 fn went_back(boots: &BootRecord, status: &HostStatus) -> Option<WentBackReport> {
-    let record = serde_json::to_value(boots).ok()?;
-    let told: WentBack = serde_json::from_value(record.get("went_back")?.clone()).ok()?;
+    let told = boots.went_back.as_ref()?;
     let made = boots.entry(&told.from).and_then(|entry| made_by(entry, status));
     Some(WentBackReport {
         config: made.and_then(config_of),
         image: made.and_then(|made| made.image.as_ref()).map(ToString::to_string),
-        cause: told.cause,
-        by: told.by,
+        cause: told.cause.clone(),
+        by: text_of(&serde_json::to_value(&told.by).ok()?)?,
         when: told.when,
     })
 }
