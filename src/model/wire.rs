@@ -6,8 +6,8 @@
 //! brought forward by it.
 //!
 //! A request is written once and names itself by its `id`; asking again with the same id attaches to
-//! what runs or ran under it. Replies are numbered from 1 and appended; the last one has
-//! [`Reply::outcome`].
+//! what runs or ran under it. Replies are numbered from 1 and appended; the last one is
+//! [`ReplyBody::Done`] or [`ReplyBody::Failed`].
 
 use serde::{Deserialize, Serialize};
 
