@@ -12,9 +12,9 @@ use mcd_test_support::tree::Tree;
 use super::memory::Watched;
 use super::{Host, puller};
 
-/// What an import of a hostile image may use: some 20 MB for the program and its buffers, and what
-/// limits allow to be held.
-const MEMORY: u64 = 80 << 20;
+/// What an import of a hostile image may use: some 20 MB for the program and its buffers, what limits
+/// allow to be held, and the pages that are touched of an unoptimised program's file.
+const MEMORY: u64 = 96 << 20;
 
 /// Pulls from a registry; it must fail with each of these words, in bounded memory, and set no ref
 /// of an image.
