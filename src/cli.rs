@@ -8,6 +8,7 @@
 //! `pivot` keep the flags that scripts and units of OpenShift 4.1 and 4.2 pass.
 
 pub mod config;
+pub mod daemon;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -53,6 +54,17 @@ pub enum Verb {
     Pull(PullArgs),
     /// Show deployments, what the next boot starts and what is prepared
     Status(StatusArgs),
+    /// Run the health checks of the running system, and show what each found
+    ///
+    /// Exit code 0: every required check passes; 5: one fails. Nothing is done about it: after a
+    /// boot, mcd-health.service runs the same checks, and goes back to the last good deployment if
+    /// they do not pass in time.
+    Health(HealthArgs),
+    /// Write a support bundle: records, status, checks and journal, without secrets
+    ///
+    /// Contents of files are not in it, and what looks like a credential is taken out. What could
+    /// not be read is listed in it.
+    Report(ReportArgs),
     /// Let the next boot start the previous deployment
     ///
     /// Says before it acts which files in /etc (certificates, kubeconfigs, host keys) changed
@@ -68,6 +80,23 @@ pub enum Verb {
     Cleanup(CleanupArgs),
     /// Show who changed the host, when, to what, and how it ended
     History(HistoryArgs),
+    /// Follow this host's Node in a cluster, in a pod
+    ///
+    /// Watches the Node; when another desiredConfig or desiredImage is set there, lets the host
+    /// prepare it while workloads still run, has the node drained if the plan says so, commits,
+    /// reboots, waits until the deployment is good and says Done. Written as annotations that the
+    /// operator's controllers understand. docs/cluster.md shows a manifest, docs/runbook.md what
+    /// each reason means.
+    Daemon(daemon::DaemonArgs),
+    /// Keep the cluster from draining or rebooting this host
+    ///
+    /// What needs neither goes on, and changes are prepared. `mcd release` lifts it.
+    Hold(HoldArgs),
+    /// Lift the hold of `mcd hold`
+    Release,
+    /// Carry out what a pod asked for: run by its unit
+    #[command(hide = true)]
+    ServeRequest(ServeRequestArgs),
     /// Write manual pages or shell completions
     #[command(hide = true)]
     Generate(GenerateArgs),
@@ -137,7 +166,8 @@ pub struct RebootArgs {
         hide_possible_values = true,
         hide_default_value = true,
         long_help = "Reboot if something changed: never (the default), auto, full or soft. Alone \
-                     it means auto, the cheapest that serves. soft is refused by this version."
+                     it means auto, the cheapest that serves. soft \
+                     restarts user space only, where kernel, initramfs and arguments stay."
     )]
     pub reboot: RebootArg,
     /// Run again what failed or was undone; override inhibitors
@@ -193,6 +223,9 @@ pub struct PivotArgs {
         conflicts_with_all = ["image", "dry_run", "karg_append", "karg_delete", "karg_replace"]
     )]
     pub resume: Option<Option<String>>,
+    /// Stage again what was committed and got lost: what the unit runs after a boot
+    #[arg(long, hide = true, conflicts_with_all = ["image", "dry_run", "resume", "until"])]
+    pub resume_lost: bool,
     /// Exit with 77 when there is nothing to do
     #[arg(long)]
     pub unchanged_exit_77: bool,
@@ -242,6 +275,28 @@ pub struct StatusArgs {
     /// The host.
     #[command(flatten)]
     pub target: TargetArgs,
+}
+
+/// `mcd health`.
+#[derive(Debug, Args)]
+pub struct HealthArgs {
+    /// Repeat until the verdict, and go back if it is bad: what the unit runs
+    #[arg(long, hide = true)]
+    pub judge: bool,
+    /// Print JSON on stdout
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `mcd report`.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// Write to FILE, which must not exist; without it, to a new file in /var/tmp
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Print JSON on stdout
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `mcd rollback`.
@@ -372,6 +427,34 @@ pub struct OldPivotArgs {
     pub old_verbosity: Option<String>,
 }
 
+/// `hold`.
+#[derive(Debug, Args)]
+pub struct HoldArgs {
+    /// Lift it by itself after this time: 30m, 2h, 1h30m
+    #[arg(long = "for", value_name = "TIME")]
+    pub time: Option<String>,
+    /// Say why, for whoever asks why nothing happens
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub reason: String,
+}
+
+/// `serve-request`.
+#[derive(Debug, Args)]
+pub struct ServeRequestArgs {
+    /// The request's id
+    #[arg(long, value_name = "ID", required_unless_present = "status")]
+    pub id: Option<String>,
+    /// Say how the host is, as JSON on stdout, and serve nothing
+    #[arg(long, conflicts_with = "id")]
+    pub status: bool,
+    /// Requests and replies are in DIR instead of /run/mcd
+    #[arg(long, value_name = "DIR")]
+    pub spool: Option<PathBuf>,
+    /// Work on the OSTree sysroot at DIR, which is not booted
+    #[arg(long, value_name = "DIR")]
+    pub sysroot: Option<PathBuf>,
+}
+
 /// The host's verbs of OpenShift 4.2's machine-config-daemon, answered by mcd
 #[derive(Debug, Parser)]
 #[command(
@@ -400,9 +483,8 @@ pub enum OldDaemonVerb {
     },
     /// Print the version
     Version,
-    /// Run as the cluster's daemon: not part of this version
-    #[command(hide = true)]
-    Start(OldRest),
+    /// Follow this host's Node in a cluster: mcd daemon with the old flags
+    Start(Box<daemon::OldStartArgs>),
     /// Finish a first boot: not part of this version
     #[command(hide = true)]
     FirstbootCompleteMachineconfig(OldRest),

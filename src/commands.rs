@@ -3,10 +3,16 @@
 #[cfg(feature = "ostree")]
 mod change;
 mod config;
+#[cfg(feature = "cluster")]
+mod daemon;
 #[cfg(feature = "ostree")]
 mod generate;
 #[cfg(feature = "ostree")]
+mod health;
+#[cfg(feature = "ostree")]
 mod history;
+#[cfg(feature = "ostree")]
+mod hold;
 #[cfg(feature = "ostree")]
 mod maintain;
 #[cfg(feature = "ostree")]
@@ -16,7 +22,11 @@ mod pivot;
 #[cfg(feature = "ostree")]
 mod pull;
 #[cfg(feature = "ostree")]
+mod report;
+#[cfg(feature = "ostree")]
 mod rollback;
+#[cfg(feature = "ostree")]
+mod serve;
 #[cfg(feature = "ostree")]
 mod status;
 
@@ -59,12 +69,22 @@ pub fn run(request: Request, printer: &Printer) -> Result<Ended> {
         Request::Config(request) => config::run(request, printer),
         Request::Pull(options) => pull::run(options, printer),
         Request::Status(target) => status::run(target, printer),
+        Request::Health(options) => health::run(options, printer),
+        Request::Report(output) => report::run(output.as_deref(), printer),
         Request::Rollback(options) => rollback::run(options, printer),
         Request::Pin(options) => maintain::pin(options, printer),
         Request::Cancel(target) => maintain::cancel(target, printer),
         Request::Cleanup(options) => maintain::cleanup(options, printer),
         Request::History(options) => history::run(options, printer),
+        #[cfg(feature = "cluster")]
+        Request::Daemon(options) => daemon::run(options),
+        #[cfg(not(feature = "cluster"))]
+        Request::Daemon(_) => Err(crate::error::Fault::refused("this mcd does not follow a cluster")
+            .why("it was built without the feature `cluster`")
+            .into()),
         Request::Generate(options) => generate::run(options, printer),
+        Request::Serve(options) => serve::run(options, printer),
+        Request::Hold(options) => hold::run(options, printer),
         Request::Version(line) => {
             printer.line(&line);
             Ok(Ended::Done)

@@ -6,9 +6,12 @@
 //! * [`model`]: nouns without effects: image references, kernel arguments, records.
 //! * [`plan`]: decisions without effects: what to do, what it costs, what is refused.
 //! * `host`: effects on the machine (feature `ostree`).
+//! * `cluster`: the pod that follows its Node (feature `cluster`).
 //! * `pipeline`: observe ▸ plan ▸ preflight ▸ prepare ▸ commit, the one way to change a host.
 
 pub mod cli;
+#[cfg(feature = "cluster")]
+pub mod cluster;
 pub mod commands;
 pub mod error;
 pub mod host;

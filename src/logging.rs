@@ -28,6 +28,15 @@ pub const MESSAGE_APPLIED: &str = "4c0b9f0a6e3d4b7c8f27d3a95be1c604";
 /// A boot laid down what belongs on its deployment.
 pub const MESSAGE_CONVERGED: &str = "5b1f3f0c2a0e4d5f9d64a7f7be1f2c83";
 
+/// A health verdict: the running deployment is good.
+pub const MESSAGE_GOOD: &str = "5d5e39fb61d14db58e3a0ad1d9a2b6f3";
+
+/// A health verdict: the running deployment failed; the fields say whether it was left.
+pub const MESSAGE_UNHEALTHY: &str = "c6d2a7df31ac4f3a8b0b6f2d4a7f91e5";
+
+/// A committed change was lost before it could be booted.
+pub const MESSAGE_LOST: &str = "e0f3a9a47b104d1c9d7a52c6f8d3b417";
+
 /// Starts logging. `verbosity` counts `-v`.
 pub fn start(verbosity: u8) {
     let wanted = std::env::var("RUST_LOG").ok();
@@ -59,6 +68,31 @@ pub fn committed(image: &str, deployment: &DeploymentName, rolled_back: bool) {
     } else {
         tracing::info!(MESSAGE_ID = MESSAGE_COMMITTED, image, deployment, "The next boot starts {image}");
     }
+}
+
+/// Tells operators that a deployment proved good.
+pub fn good(deployment: &DeploymentName) {
+    let deployment = deployment.to_string();
+    tracing::info!(MESSAGE_ID = MESSAGE_GOOD, deployment, "Deployment {deployment} is good");
+}
+
+/// Tells operators that the running deployment failed, and where the next boot goes (`to`), if it is
+/// left.
+pub fn unhealthy(deployment: Option<&DeploymentName>, cause: &str, to: Option<&DeploymentName>) {
+    let deployment = deployment.map(ToString::to_string).unwrap_or_default();
+    let to = to.map(ToString::to_string).unwrap_or_default();
+    tracing::error!(
+        MESSAGE_ID = MESSAGE_UNHEALTHY,
+        deployment,
+        cause,
+        to,
+        "Deployment {deployment} failed: {cause}"
+    );
+}
+
+/// Tells operators of a change that was lost.
+pub fn lost(message: &str) {
+    tracing::warn!(MESSAGE_ID = MESSAGE_LOST, "{message}");
 }
 
 /// Tells operators what was applied on the running system.
@@ -131,7 +165,12 @@ fn filter(verbosity: u8, wanted: Option<&str>, usual: LevelFilter) -> Targets {
         _ => LevelFilter::TRACE,
     };
     let others = if verbosity > 2 { LevelFilter::DEBUG } else { LevelFilter::WARN.min(own) };
-    Targets::new().with_default(others).with_target("mcd", own)
+    let mut targets = Targets::new().with_default(others).with_target("mcd", own);
+    if verbosity <= 2 {
+        // Each failed call is an error to it; the daemon says what it means, once.
+        targets = targets.with_target("kube_client::client::builder", LevelFilter::OFF);
+    }
+    targets
 }
 
 #[cfg(test)]
@@ -148,6 +187,10 @@ mod tests {
             MESSAGE_ROLLED_BACK,
             MESSAGE_REFUSED,
             MESSAGE_NOT_UNDONE,
+            MESSAGE_APPLIED,
+            MESSAGE_GOOD,
+            MESSAGE_UNHEALTHY,
+            MESSAGE_LOST,
         ];
         for id in &ids {
             assert_eq!(id.len(), 32, "{id}");
@@ -155,7 +198,7 @@ mod tests {
         }
         ids.sort_unstable();
         ids.dedup();
-        assert_eq!(ids.len(), 5);
+        assert_eq!(ids.len(), 9);
     }
 
     #[test]

@@ -4,11 +4,14 @@
 //! here, before anything is opened.
 
 pub mod config;
+mod daemon;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::Parser as _;
+
+pub use self::daemon::DaemonOptions;
 
 use crate::cli::{self, Cli, OldDaemon, OldDaemonVerb, OldPivot, Verb};
 use crate::error::{ExitKind, Fault};
@@ -47,6 +50,10 @@ pub enum Request {
     Pull(PullOptions),
     /// `status`.
     Status(Target),
+    /// `health`.
+    Health(HealthOptions),
+    /// `report`.
+    Report(Option<PathBuf>),
     /// `rollback`.
     Rollback(RollbackOptions),
     /// `pin` and `unpin`.
@@ -57,8 +64,14 @@ pub enum Request {
     Cleanup(CleanupOptions),
     /// `history`.
     History(HistoryOptions),
+    /// `daemon`.
+    Daemon(DaemonOptions),
     /// `generate`.
     Generate(GenerateOptions),
+    /// `serve-request`.
+    Serve(ServeOptions),
+    /// `hold` and `release`.
+    Hold(HoldOptions),
     /// Print this line: the version in the words of the old daemon.
     Version(String),
 }
@@ -94,6 +107,8 @@ pub enum Asked {
     HostApi,
     /// What `--until prepared` left: the one there is, or the one with this id.
     Resume(Option<String>),
+    /// What was committed and got lost.
+    Lost,
 }
 
 /// Whether a change may be followed by a reboot.
@@ -101,8 +116,10 @@ pub enum Asked {
 pub enum Reboot {
     /// No.
     Never,
-    /// The cheapest that serves; until soft reboots exist that is a full one.
+    /// The cheapest that serves.
     Auto,
+    /// Of user space only, or a refusal.
+    Soft,
     /// A reboot of the machine.
     Full,
 }
@@ -141,6 +158,13 @@ pub struct PullOptions {
     pub fetch: FetchOptions,
     /// Only print the sizes.
     pub dry_run: bool,
+}
+
+/// `health`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HealthOptions {
+    /// Until the verdict, and act on it.
+    pub judge: bool,
 }
 
 /// `rollback`.
@@ -198,6 +222,40 @@ pub enum GenerateOptions {
     Completions(PathBuf),
 }
 
+/// `serve-request`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServeOptions {
+    /// The host.
+    pub target: Target,
+    /// Where requests and replies are, instead of `/run/mcd`.
+    pub spool: Option<PathBuf>,
+    /// What to serve.
+    pub what: Served,
+}
+
+/// What is served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Served {
+    /// The request with this id.
+    Request(String),
+    /// How the host is.
+    Status,
+}
+
+/// `hold` and `release`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HoldOptions {
+    /// Place a hold.
+    Hold {
+        /// How long; none: until it is released.
+        seconds: Option<i64>,
+        /// Why.
+        why: String,
+    },
+    /// Lift it.
+    Release,
+}
+
 /// A deployment as a person names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Which {
@@ -236,6 +294,8 @@ fn ours(cli: Cli) -> Result<Invocation, Fault> {
         Verb::Config(verb) => Request::Config(config::read(verb)?),
         Verb::Pull(args) => Request::Pull(pull(args)?),
         Verb::Status(args) => Request::Status(target(args.target, true)),
+        Verb::Health(args) => Request::Health(HealthOptions { judge: args.judge }),
+        Verb::Report(args) => Request::Report(args.output),
         Verb::Rollback(args) => Request::Rollback(rollback(args)?),
         Verb::Pin(args) => Request::Pin(pin(args, true)?),
         Verb::Unpin(args) => Request::Pin(pin(args, false)?),
@@ -251,12 +311,25 @@ fn ours(cli: Cli) -> Result<Invocation, Fault> {
             }
             Request::History(HistoryOptions { target: target(args.target, true), limit: args.limit })
         }
+        Verb::Hold(args) => Request::Hold(HoldOptions::Hold {
+            seconds: args.time.as_deref().map(parse_time).transpose()?,
+            why: args.reason,
+        }),
+        Verb::Release => Request::Hold(HoldOptions::Release),
+        Verb::ServeRequest(args) => Request::Serve(ServeOptions {
+            target: Target { sysroot: args.sysroot, wait: true },
+            spool: args.spool,
+            what: args.id.map_or(Served::Status, Served::Request),
+        }),
+        Verb::Daemon(args) => Request::Daemon(daemon::daemon(args, daemon::variable())?),
         Verb::Generate(args) => Request::Generate(match args.what {
             cli::GenerateVerb::Man { dir } => GenerateOptions::Man(dir),
             cli::GenerateVerb::Completions { dir } => GenerateOptions::Completions(dir),
         }),
     };
-    Ok(Invocation { verbosity: cli.verbose, json, request })
+    // A pod's log is its journal.
+    let least = u8::from(matches!(request, Request::Daemon(_)));
+    Ok(Invocation { verbosity: cli.verbose.max(least), json, request })
 }
 
 fn wants_json(verb: &Verb) -> bool {
@@ -265,17 +338,20 @@ fn wants_json(verb: &Verb) -> bool {
         Verb::Config(verb) => verb.wants_json(),
         Verb::Pull(args) => args.target.json,
         Verb::Status(args) => args.target.json,
+        Verb::Health(args) => args.json,
+        Verb::Report(args) => args.json,
         Verb::Rollback(args) => args.target.json,
         Verb::Pin(args) | Verb::Unpin(args) => args.target.json,
         Verb::Cancel(args) => args.target.json,
         Verb::Cleanup(args) => args.target.json,
         Verb::History(args) => args.target.json,
-        Verb::Generate(_) => false,
+        Verb::Daemon(_) | Verb::Generate(_) | Verb::Hold(_) | Verb::Release | Verb::ServeRequest(_) => false,
     }
 }
 
 fn pivot(args: cli::PivotArgs) -> Result<PivotOptions, Fault> {
     let asked = match (args.image, args.resume) {
+        _ if args.resume_lost => Asked::Lost,
         (_, Some(id)) => Asked::Resume(id),
         (Some(text), None) => Asked::Image(image(&text)?),
         (None, None) => Asked::HostApi,
@@ -337,9 +413,7 @@ fn old_daemon(old: OldDaemon) -> Result<Invocation, Fault> {
             json: false,
             request: Request::Version(format!("MachineConfigDaemon {}", env!("CARGO_PKG_VERSION"))),
         }),
-        OldDaemonVerb::Start(_) => {
-            refuse("start", "this version updates hosts; it does not follow a cluster")
-        }
+        OldDaemonVerb::Start(args) => daemon::old_start(*args),
         OldDaemonVerb::FirstbootCompleteMachineconfig(_) => {
             refuse("firstboot-complete-machineconfig", "this version does not read MachineConfigs")
         }
@@ -414,10 +488,17 @@ fn reboot(arg: cli::RebootArg) -> Result<Reboot, Fault> {
         cli::RebootArg::Never => Ok(Reboot::Never),
         cli::RebootArg::Auto => Ok(Reboot::Auto),
         cli::RebootArg::Full => Ok(Reboot::Full),
-        cli::RebootArg::Soft => Err(Fault::refused("--reboot=soft is not part of this version")
-            .why("a soft reboot skips the initramfs, where boots are counted, and needs health checks first")
-            .next("use --reboot=auto or --reboot=full")),
+        cli::RebootArg::Soft => Ok(Reboot::Soft),
     }
+}
+
+/// `2h` in seconds.
+fn parse_time(text: &str) -> Result<i64, Fault> {
+    let seconds = text.parse::<jiff::SignedDuration>().ok().map(|time| time.as_secs());
+    seconds.filter(|seconds| *seconds > 0).ok_or_else(|| {
+        Fault::usage(format!("--for {text}: no time"))
+            .next("write 30m, 2h or 1h30m; leave it out to hold until `mcd release`")
+    })
 }
 
 /// `10M` is ten times 1024 × 1024 bytes a second.

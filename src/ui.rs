@@ -14,6 +14,7 @@ mod boot;
 #[cfg(feature = "ostree")]
 pub mod diff;
 mod fault;
+mod health;
 mod history;
 mod progress;
 #[cfg(test)]
@@ -31,6 +32,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+#[cfg(feature = "ostree")]
+pub(crate) use self::health::{render as health_text, went_back as went_back_text};
 pub use self::progress::Progress;
 pub use self::text::{clean, size, time};
 #[cfg(feature = "ostree")]
@@ -40,6 +43,8 @@ use crate::error::Fault;
 use crate::host::converge::BootReport;
 #[cfg(feature = "ostree")]
 use crate::model::config::{Config, Invalid};
+#[cfg(feature = "ostree")]
+use crate::model::health::HealthStatus;
 use crate::model::records::HistoryEntry;
 use crate::model::status::HostStatus;
 
@@ -84,6 +89,21 @@ impl Printer {
     #[cfg(feature = "ostree")]
     pub fn verified(&self, found: &crate::pipeline::config::Verified) -> Result<(), Fault> {
         self.show(found, || verified::render(found))
+    }
+
+    /// What the health checks found.
+    #[cfg(feature = "ostree")]
+    pub fn health(&self, found: &HealthStatus) -> Result<(), Fault> {
+        self.show(found, || health::render(found))
+    }
+
+    /// Where the support bundle is, and what is not in it.
+    #[cfg(feature = "ostree")]
+    pub fn report(&self, done: &crate::host::Report) -> Result<(), Fault> {
+        for missing in &done.missing {
+            people(&format!("not in it: {}\n", clean(missing)));
+        }
+        self.show(done, || format!("{}\n", done.path))
     }
 
     /// What a boot found and did.

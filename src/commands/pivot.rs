@@ -13,7 +13,7 @@ use crate::model::boots::RequestOutcome;
 use crate::model::event::{Event, EventSink};
 use crate::options::{Asked, PivotOptions, Reboot};
 use crate::pipeline::{self, Outcome, PivotRequest, Session, Until};
-use crate::ui::Printer;
+use crate::ui::{Printer, Progress};
 
 pub(super) fn run(options: PivotOptions, printer: &Printer) -> Result<Ended> {
     let host = open::host(&options.target)?;
@@ -27,10 +27,15 @@ pub(super) fn run(options: PivotOptions, printer: &Printer) -> Result<Ended> {
         progress.end(&Line::of("set-aside"), String::new);
         return Ok(Ended::Done);
     }
+    if options.asked == Asked::Lost {
+        let session = Session::new(host, progress.clone(), interrupt.clone())?;
+        return lost(&session, &interrupt, progress.as_ref());
+    }
     let wants_reboot = host.is_booted()
         && !options.dry_run
         && (options.reboot != Reboot::Never || request.as_ref().is_some_and(|request| request.reboot));
-    let session = Session::new(host, progress.clone(), interrupt.clone())?;
+    host.refuse_soft_reboot(options.reboot)?;
+    let session = Session::new(host, progress.clone(), interrupt.clone())?.forced(options.force);
     let outcome = interrupt
         .explain(change(&session, &options, request.as_ref(), wants_reboot))
         .inspect_err(|_| progress.finish())?;
@@ -47,10 +52,30 @@ pub(super) fn run(options: PivotOptions, printer: &Printer) -> Result<Ended> {
     let (line, text) = describe(&outcome, "pivot");
     progress.end(&line, || text);
     if wants_reboot && reboots(&outcome) && !is_running(&session.host)? {
-        reboot::ask(options.force, progress.as_ref())?;
+        // The request files know one reboot only.
+        let asked = if options.reboot == Reboot::Never { Reboot::Full } else { options.reboot };
+        session.host.reboot(asked, options.force, progress.as_ref())?;
     }
     let unchanged = matches!(outcome, Outcome::NothingToDo(_)) && options.unchanged_exit_77;
     Ok(if unchanged { Ended::Unchanged } else { Ended::Done })
+}
+
+/// What was committed and got lost, at the boot after. It reboots only if the request had said so.
+fn lost(session: &Session, interrupt: &Interrupt, progress: &Progress) -> Result<Ended> {
+    let again = interrupt.explain(pipeline::restage(session)).inspect_err(|_| progress.finish())?;
+    let Some(again) = again else {
+        progress.end(&Line::of("nothing-to-do"), String::new);
+        return Ok(Ended::Done);
+    };
+    if let Outcome::Committed { image, name, .. } = &again.outcome {
+        logging::committed(image, name, false);
+    }
+    let (line, text) = describe(&again.outcome, "pivot");
+    progress.end(&line, || text);
+    if again.reboot {
+        reboot::ask(false, progress)?;
+    }
+    Ok(Ended::Done)
 }
 
 /// The request files, where the command line names neither an image nor arguments.
@@ -120,7 +145,7 @@ fn change(
     let image = match &options.asked {
         Asked::Resume(id) => return pipeline::resume(session, id.as_deref(), options.target.wait),
         Asked::Image(image) => Some(image.clone()),
-        Asked::HostApi => request.and_then(|request| request.image.clone()),
+        Asked::HostApi | Asked::Lost => request.and_then(|request| request.image.clone()),
     };
     pipeline::pivot(
         session,

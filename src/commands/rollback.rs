@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{Ended, open};
 use crate::error::Fault;
-use crate::host::{RollBack, RolledBack, reboot};
+use crate::host::{RollBack, RolledBack};
 use crate::logging;
 use crate::model::boot_order::rollback_target;
 use crate::model::event::{Event, EventSink};
@@ -36,6 +36,7 @@ pub(super) fn run(options: RollbackOptions, printer: &Printer) -> Result<Ended> 
                 .next("`mcd status` shows what is there; `mcd pivot IMAGE` makes a new deployment")
         })?,
     };
+    host.refuse_soft_reboot(options.reboot)?;
     let losses = host.rollback_losses(&to)?;
     warn_of(&losses, progress.as_ref());
     if options.dry_run {
@@ -67,7 +68,7 @@ pub(super) fn run(options: RollbackOptions, printer: &Printer) -> Result<Ended> 
     };
     progress.end(&outcome, || describe(&done));
     if options.reboot != Reboot::Never && done.needs_reboot {
-        reboot::ask(options.force, progress.as_ref())?;
+        host.reboot(options.reboot, options.force, progress.as_ref())?;
     }
     Ok(Ended::Done)
 }

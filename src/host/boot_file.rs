@@ -10,14 +10,17 @@ use anyhow::{Context, Result};
 use cap_std_ext::cap_std::fs::{Dir, FileExt, OpenOptions, OpenOptionsExt};
 use fn_error_context::context;
 
+use super::confirm;
+use super::deploy::DeployRequest;
 use super::durable;
 use super::host_lock::HostLocked;
 use super::now;
 use super::sysroot::Host;
 use crate::model::boots::{
-    BootEntry, BootFile, BootRecord, BootState, FILE_SIZE, RequestOutcome, RequestRecord,
+    BootEntry, BootFile, BootRecord, BootState, FILE_SIZE, RequestOutcome, RequestRecord, WentBack,
 };
 use crate::model::digest::Digest;
+use crate::model::kargs::KernelArguments;
 use crate::model::status::{DeploymentName, DeploymentStatus};
 
 const FOLDER: &str = "ostree";
@@ -33,6 +36,22 @@ impl Host {
 
     pub(super) fn boot_file(&self) -> Result<BootFile> {
         Ok(BootFile::decode(&read(self.root())?.unwrap_or_default()))
+    }
+
+    /// Why a change must not be made again by itself: its commit, with these kernel arguments, failed
+    /// on this host when it ran last.
+    pub fn failed_before(&self, commit: &str, arguments: &KernelArguments) -> Result<Option<String>> {
+        let boots = self.boots()?;
+        let arguments = arguments_id(arguments);
+        let is_it = |entry: &&BootEntry| {
+            entry.deployment.as_ref().is_some_and(|name| name.checksum == commit)
+                && entry.arguments.as_ref().is_none_or(|own| *own == arguments)
+                && entry.state != BootState::Committed
+        };
+        Ok(match boots.entries.iter().rev().find(is_it).map(|entry| &entry.state) {
+            Some(BootState::Failed { cause }) => Some(cause.clone()),
+            _ => None,
+        })
     }
 
     /// Whether a request was carried out or rolled back before.
@@ -65,27 +84,37 @@ impl HostLocked<'_> {
         Ok(file.sync_data()?)
     }
 
-    /// A change is about to be deployed.
-    pub(super) fn note_change(&self, id: &str) -> Result<()> {
-        self.edit_boots(|boots| boots.note(BootEntry::new(id, None, BootState::Committed, now())))
-    }
-
-    /// A change has this deployment.
-    pub(super) fn note_deployment(&self, id: &str, name: &DeploymentName) -> Result<()> {
-        let entry = BootEntry::new(id, Some(name.clone()), BootState::Committed, now());
+    /// A change is about to be deployed; once it is, under this name.
+    pub(super) fn note_change(
+        &self,
+        request: &DeployRequest,
+        deployment: Option<&DeploymentName>,
+    ) -> Result<()> {
+        let mut entry = BootEntry::new(&request.id, deployment.cloned(), BootState::Committed, now());
+        entry.failing_before.clone_from(&request.failing_before);
+        entry.arguments = Some(arguments_id(&request.kernel_arguments));
         self.edit_boots(|boots| boots.note(entry))
     }
 
-    /// What is gone back from, and the request that asked for it.
+    /// What is gone back from, the request that asked for it, and why nobody was asked.
     pub(super) fn note_rolled_back(
         &self,
         undone: &[&DeploymentStatus],
         request: Option<&Digest>,
+        given_up: Option<&WentBack>,
     ) -> Result<()> {
         self.edit_boots(|boots| {
             for deployment in undone {
                 let name = Some(deployment.name.clone());
-                boots.note(BootEntry::new(entry_id(deployment), name, BootState::RolledBack, now()));
+                boots.note(match given_up {
+                    Some(back) if back.from == entry_id(deployment) => {
+                        confirm::given_up(deployment, &back.cause, &back.by)
+                    }
+                    _ => BootEntry::new(entry_id(deployment), name, BootState::RolledBack, now()),
+                });
+            }
+            if given_up.is_some() {
+                boots.went_back = given_up.cloned();
             }
             if let Some(digest) = request {
                 boots.note_request(RequestRecord::new(digest.clone(), RequestOutcome::RolledBack, now()));
@@ -98,6 +127,11 @@ impl HostLocked<'_> {
         let record = RequestRecord::new(request.clone(), RequestOutcome::CarriedOut, now());
         self.edit_boots(|boots| boots.note_request(record))
     }
+}
+
+/// Tells kernel arguments apart, in few bytes.
+fn arguments_id(arguments: &KernelArguments) -> String {
+    Digest::of(arguments.without("ostree").to_string().as_bytes()).hex()[..16].to_owned()
 }
 
 /// The name of a deployment's entry: our id, or its own name if others made it.

@@ -40,6 +40,9 @@ pub struct DeployRequest {
     pub id: String,
     /// All kernel arguments of the new deployment, without `ostree=`.
     pub kernel_arguments: KernelArguments,
+    /// Required health checks that fail on the running system. Then a host that never judged a
+    /// deployment has no good one yet, and they are not held against the new one.
+    pub failing_before: Vec<String>,
 }
 
 impl From<&Intent> for DeployRequest {
@@ -52,6 +55,7 @@ impl From<&Intent> for DeployRequest {
             asked_digest: intent.asked_digest.clone(),
             id: intent.id.clone(),
             kernel_arguments: KernelArguments::parse(&intent.kernel_arguments),
+            failing_before: Vec::new(),
         }
     }
 }
@@ -75,8 +79,8 @@ impl HostLocked<'_> {
         }
         // Finalising keeps only the running, merge source and pinned deployments: the last good one
         // must be pinned before, and the boot file must know the change before it can be booted.
-        self.keep_last_good()?;
-        self.note_change(&request.id)?;
+        self.keep_last_good(request.failing_before.is_empty())?;
+        self.note_change(request, None)?;
         let others = boot_order::after_deploy(&self.status()?.deployments);
         // Read after the pins were set: a deployment belongs to the sysroot that it was read with.
         let source = merge_deployment(&self.sysroot()).ok_or_else(|| no_deployment(self))?;
@@ -94,7 +98,7 @@ impl HostLocked<'_> {
             }
             Err(error) => self.made_all_the_same(&request.id, error)?,
         };
-        if let Err(error) = self.note_deployment(&request.id, &name) {
+        if let Err(error) = self.note_change(request, Some(&name)) {
             // It is deployed: its origin and its entry in the boot file carry the id.
             tracing::warn!("{error:#}");
         }

@@ -8,6 +8,8 @@ pub mod actions;
 pub mod config_files;
 pub mod converge;
 #[cfg(feature = "ostree")]
+pub mod health;
+#[cfg(feature = "ostree")]
 pub mod layer;
 #[cfg(feature = "ostree")]
 pub mod lock_holder;
@@ -18,6 +20,8 @@ pub mod reboot;
 #[cfg(feature = "ostree")]
 pub mod repo_lock;
 #[cfg(feature = "ostree")]
+pub mod service;
+#[cfg(feature = "ostree")]
 pub mod trust;
 
 #[cfg(feature = "ostree")]
@@ -25,7 +29,11 @@ mod boot_file;
 #[cfg(feature = "ostree")]
 mod cancel;
 #[cfg(feature = "ostree")]
+mod child;
+#[cfg(feature = "ostree")]
 mod configured;
+#[cfg(feature = "ostree")]
+mod confirm;
 #[cfg(feature = "ostree")]
 mod deploy;
 pub(crate) mod durable;
@@ -44,6 +52,8 @@ mod prune;
 #[cfg(feature = "ostree")]
 mod records;
 #[cfg(feature = "ostree")]
+mod report;
+#[cfg(feature = "ostree")]
 mod requests;
 #[cfg(feature = "ostree")]
 mod rollback;
@@ -51,6 +61,10 @@ mod rollback;
 mod selinux;
 #[cfg(feature = "ostree")]
 mod settle;
+#[cfg(feature = "ostree")]
+mod soft_reboot;
+#[cfg(feature = "ostree")]
+mod staged_before;
 #[cfg(feature = "ostree")]
 mod status;
 #[cfg(feature = "ostree")]
@@ -60,6 +74,7 @@ mod sysroot;
 pub use {
     cancel::Cancelled,
     configured::{Configured, ToldBy},
+    confirm::{GaveUp, Judging},
     deploy::{DeployRequest, Deployed},
     etc_merge::EtcConflict,
     host_lock::{HostLocked, Wait},
@@ -67,9 +82,11 @@ pub use {
     preflight::{CommitFacts, EtcLayout, commit_facts},
     prune::{Freed, PruneOptions, Pruned, RemoveLeftovers},
     records::{RecordsFolder, entry as history_entry, entry_of_live as history_of_live, new_id},
+    report::{Report, report},
     requests::HostRequest,
     rollback::{RollBack, RolledBack},
     settle::Settled,
+    staged_before::why_not_finalised,
     sysroot::Host,
 };
 

@@ -68,14 +68,14 @@ impl HostLocked<'_> {
     }
 
     /// Pins the last good deployment before a change, unless it is pinned. On a host that never judged
-    /// one, the one that the change is made from counts as good.
-    pub(super) fn keep_last_good(&self) -> Result<()> {
+    /// one, the one that the change is made from counts as good if its checks passed just now.
+    pub(super) fn keep_last_good(&self, is_healthy: bool) -> Result<()> {
         let status = self.status()?;
         let boots = self.boots()?;
         if let Some(good) = last_good(&boots, &status) {
             return self.keep(&good.clone());
         }
-        let Some(source) = merge_source(&status.deployments) else { return Ok(()) };
+        let Some(source) = merge_source(&status.deployments).filter(|_| is_healthy) else { return Ok(()) };
         let entry = BootEntry::new(entry_id(source), Some(source.name.clone()), BootState::Good, now());
         self.edit_boots(|boots| boots.note(entry))?;
         self.keep(source)

@@ -14,6 +14,7 @@ use sha2::Digest as _;
 
 use super::sysroot::Host;
 use crate::error::Fault;
+use crate::model::status::DeploymentStatus;
 use crate::plan::preflight::{self, Space, TreeSize};
 
 const KERNELS: &str = "usr/lib/modules";
@@ -73,6 +74,11 @@ impl Host {
         let stateroot = self.stateroot().unwrap_or_default();
         let in_boot = self.root().is_dir(format!("boot/ostree/{stateroot}-{}", pair.bootcsum));
         Ok(preflight::KernelPair { bytes: pair.bytes, in_boot })
+    }
+
+    /// Tells kernels and initramfs images of deployments apart, as libostree does.
+    pub(super) fn boot_sum(&self, deployment: &DeploymentStatus) -> Result<Option<String>> {
+        Ok(kernel_pair_of(&self.repo()?, &deployment.name.checksum)?.map(|pair| pair.bootcsum))
     }
 
     /// What checking out a commit makes anew: files are hard links into the repo, folders and the

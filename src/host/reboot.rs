@@ -49,6 +49,14 @@ struct Listed(String, String, String, String, serde::de::IgnoredAny, u32);
 /// Blocked by an inhibitor, it is refused, naming who and why, unless `force` overrides them.
 pub fn ask(force: bool, sink: &dyn EventSink) -> Result<()> {
     require_systemd()?;
+    refuse_blocked(force, sink)?;
+    finalise_at_shutdown()?;
+    sink.event(Event::Note { message: "rebooting".to_owned() });
+    systemctl_reboot(force)
+}
+
+/// Refuses where an inhibitor blocks a reboot; with `force` it is only told.
+pub(super) fn refuse_blocked(force: bool, sink: &dyn EventSink) -> Result<()> {
     let blockers = blockers()?;
     if !blockers.is_empty() && !force {
         return Err(refusal(&blockers).into());
@@ -56,9 +64,7 @@ pub fn ask(force: bool, sink: &dyn EventSink) -> Result<()> {
     for blocker in &blockers {
         sink.event(Event::Warning { message: format!("overriding the inhibitor of {}", describe(blocker)) });
     }
-    finalise_at_shutdown()?;
-    sink.event(Event::Note { message: "rebooting".to_owned() });
-    systemctl_reboot(force)
+    Ok(())
 }
 
 /// Makes sure that what is staged is finalised when the machine goes down.
@@ -67,7 +73,7 @@ pub fn ask(force: bool, sink: &dyn EventSink) -> Result<()> {
 /// staged: a shutdown before that would skip it, and the update would silently not be there.
 #[context("Starting {FINALISE}, which finalises the staged deployment at shutdown")]
 pub fn finalise_at_shutdown() -> Result<()> {
-    if rustix::fs::stat(SYSTEMD_STAMP).is_err() || rustix::fs::stat(STAGED).is_err() {
+    if !is_systemd() || rustix::fs::stat(STAGED).is_err() {
         return Ok(());
     }
     let output =
@@ -126,8 +132,13 @@ fn systemctl_reboot(force: bool) -> Result<()> {
         .into())
 }
 
+/// Whether systemd is the init system.
+pub fn is_systemd() -> bool {
+    rustix::fs::stat(SYSTEMD_STAMP).is_ok()
+}
+
 fn require_systemd() -> Result<(), Fault> {
-    if rustix::fs::stat(SYSTEMD_STAMP).is_ok() {
+    if is_systemd() {
         return Ok(());
     }
     Err(Fault::failed("cannot ask for a reboot")

@@ -16,6 +16,7 @@ use super::status::name_of;
 use super::sysroot::Host;
 use crate::error::Fault;
 use crate::model::boot_order::rollback_target;
+use crate::model::boots::WentBack;
 use crate::model::records::{HistoryEntry, HistoryOutcome};
 use crate::model::status::{DeploymentName, DeploymentStatus, HostStatus};
 
@@ -84,6 +85,11 @@ impl HostLocked<'_> {
     /// Makes an older deployment the next boot. The intent is cleared, and what is gone back from is
     /// marked, so that neither a boot nor a request file does it again.
     pub fn roll_back(&self, asked: &RollBack<'_>) -> Result<RolledBack> {
+        self.go_back(asked, None)
+    }
+
+    /// The same; `given_up` where nobody asked for it.
+    pub(super) fn go_back(&self, asked: &RollBack<'_>, given_up: Option<&WentBack>) -> Result<RolledBack> {
         let status = self.status()?;
         let target = target(&status, asked.to)?;
         let from = status.next_boot().ok_or_else(|| nothing_to_go_back_to(self.host()))?;
@@ -99,7 +105,7 @@ impl HostLocked<'_> {
         }
         // Before the switch: a power cut after it must not find an intent that would stage it again.
         let request = self.host().readable_intent().and_then(|intent| intent.request_digest);
-        self.note_rolled_back(&undone(&status, target), request.as_ref())?;
+        self.note_rolled_back(&undone(&status, target), request.as_ref(), given_up)?;
         self.clear_intent()?;
         self.put_first(target)?;
         let id = from.id.clone().unwrap_or_else(|| from.name.to_string());

@@ -1,16 +1,15 @@
 //! After a boot: what became of the change that was under way.
 //!
-//! Until health checks exist, the first boot of a deployment proves it good.
+//! Whether the deployment is good is the health service's verdict; where that does not run, the first
+//! boot proves it.
 
 use anyhow::Result;
 use fn_error_context::context;
 
-use super::boot_file::{entry_id, entry_of};
+use super::health;
 use super::host_lock::HostLocked;
-use super::now;
 use super::records::entry;
 use super::status::lost;
-use crate::model::boots::{BootEntry, BootState};
 use crate::model::records::{HistoryEntry, HistoryOutcome, Intent};
 use crate::model::status::{DeploymentName, DeploymentStatus, HostStatus};
 
@@ -32,7 +31,7 @@ impl HostLocked<'_> {
     pub fn after_boot(&self) -> Result<Settled> {
         let status = self.status()?;
         let Some(booted) = status.booted() else { return Ok(Settled::default()) };
-        let good = self.judge(booted)?;
+        let good = self.good(booted)?;
         let intent = self.host().intent()?;
         let fulfilled = match intent {
             Some(intent) if booted.id.as_ref() == Some(&intent.id) => Some(self.close(intent, booted)?),
@@ -61,27 +60,14 @@ impl HostLocked<'_> {
         Ok(())
     }
 
-    /// Marks a deployment of ours good and moves our pin to it. What others made is not judged: the
-    /// last good one stays pinned beside it.
-    fn judge(&self, booted: &DeploymentStatus) -> Result<Option<DeploymentName>> {
-        let boots = self.boots()?;
-        let known = entry_of(&boots, booted);
-        if known.is_none() && booted.id.is_none() {
-            return Ok(None);
+    /// Whether the running deployment became good with this boot. Where `mcd-health.service` judges, it
+    /// has judged, or will; elsewhere the boot itself is the proof.
+    fn good(&self, booted: &DeploymentStatus) -> Result<Option<DeploymentName>> {
+        match health::last_told(self.host()) {
+            Some(found) if found.verdict.is_some() => Ok(found.newly_good.then(|| booted.name.clone())),
+            _ if health::is_to_judge() => Ok(None),
+            _ => self.confirm(),
         }
-        if known.is_some_and(|entry| entry.state == BootState::Good) {
-            // Gone back to: it was good before, and is the last good one again.
-            let is_last = boots.kept.as_ref() == Some(&booted.name) || booted.pinned;
-            self.keep(booted)?;
-            return Ok((!is_last).then(|| booted.name.clone()));
-        }
-        let times = known.map_or(0, |entry| entry.boots);
-        let name = Some(booted.name.clone());
-        let mut judged = BootEntry::new(entry_id(booted), name, BootState::Good, now());
-        judged.boots = times.saturating_add(1);
-        self.edit_boots(|boots| boots.note(judged))?;
-        self.keep(booted)?;
-        Ok(Some(booted.name.clone()))
     }
 
     fn close(&self, intent: Intent, booted: &DeploymentStatus) -> Result<Intent> {

@@ -75,7 +75,8 @@ impl Host {
         let mut deployments = Vec::new();
         for (index, one) in sysroot.deployments().iter().enumerate() {
             let is_booted = booted.as_ref().is_some_and(|booted| booted.equal(one));
-            let status = deployment_status(&repo, one, index, is_booted, &boots)?;
+            let mut status = deployment_status(&repo, one, index, is_booted, &boots)?;
+            (status.state, status.cause) = state_of(&boots, &status);
             notices.extend(notice_of(one, &status, &boots));
             deployments.push(status);
         }
@@ -97,6 +98,8 @@ impl Host {
             sysroot: self.path().to_owned(),
             prepared: intent.and_then(|intent| prepared(intent, &deployments)),
             deployments,
+            went_back: boots.went_back,
+            health: super::health::last_told(self),
             notices,
         })
     }
@@ -153,6 +156,8 @@ fn deployment_status(
         kernel_arguments: kernel_arguments(deployment).to_string(),
         id: origin.id,
         other_origin: origin.other,
+        state: None,
+        cause: None,
         config: None,
         name,
     })
@@ -215,6 +220,25 @@ fn prepared(intent: Intent, deployments: &[DeploymentStatus]) -> Option<Prepared
         kernel_arguments: intent.kernel_arguments,
         config: intent.config,
     })
+}
+
+/// How far a deployment's change came, and why no further.
+fn state_of(boots: &BootRecord, status: &DeploymentStatus) -> (Option<String>, Option<String>) {
+    let Some(entry) = entry_of(boots, status) else { return (None, None) };
+    let state = match &entry.state {
+        BootState::Committed => "committed",
+        BootState::Booted => "booted",
+        BootState::Good => "good",
+        BootState::Unproven => "unproven",
+        BootState::Failed { .. } => "failed",
+        BootState::RolledBack => "rolled-back",
+        BootState::Other(_) => return (None, None),
+    };
+    let cause = match &entry.state {
+        BootState::Failed { cause } => Some(cause.clone()),
+        _ => entry.cause.clone(),
+    };
+    (Some(state.to_owned()), cause)
 }
 
 fn notice_of(deployment: &ostree::Deployment, status: &DeploymentStatus, boots: &BootRecord) -> Vec<String> {

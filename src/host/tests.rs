@@ -59,6 +59,7 @@ fn intent(id: &str, commit: &str) -> Intent {
         kept_image: None,
         config: None,
         live: false,
+        restaged: 0,
         who: "a test".to_owned(),
         when: now(),
         extra: serde_json::Map::new(),

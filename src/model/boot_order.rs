@@ -79,6 +79,8 @@ mod tests {
             kernel_arguments: String::new(),
             id: None,
             other_origin: None,
+            state: None,
+            cause: None,
             config: None,
         };
         kinds.chars().enumerate().map(one).collect()

@@ -26,7 +26,7 @@ use crate::error::Fault;
 
 pub use record::{
     BootEntry, BootRecord, BootState, CAUSE_LENGTH_MAX, ENTRIES_MAX, REQUESTS_MAX, RequestOutcome,
-    RequestRecord,
+    RequestRecord, WentBack, WentBackBy,
 };
 
 /// Bytes of the whole file.

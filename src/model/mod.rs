@@ -6,6 +6,7 @@ pub mod boots;
 pub mod config;
 pub mod digest;
 pub mod event;
+pub mod health;
 pub mod host_request;
 pub mod image_ref;
 pub mod kargs;
@@ -18,3 +19,5 @@ pub mod policy;
 pub mod records;
 pub mod repo_refs;
 pub mod status;
+#[cfg(feature = "ostree")]
+pub mod wire;

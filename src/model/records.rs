@@ -77,6 +77,9 @@ pub struct Intent {
     /// It was prepared to be made on the running system, without a reboot.
     #[serde(default, skip_serializing_if = "is_false")]
     pub live: bool,
+    /// How often a boot has staged it again by itself, because it was lost.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub restaged: u32,
     /// Who asked, for people.
     #[serde(default)]
     pub who: String,
@@ -165,6 +168,10 @@ pub struct History {
 
 fn first_version() -> u32 {
     1
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 fn is_false(value: &bool) -> bool {

@@ -3,7 +3,9 @@
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 
+use super::boots::WentBack;
 use super::digest::Digest;
+use super::health::HealthStatus;
 use super::image_ref::OsImage;
 
 /// Version of the JSON that `mcd status --json` prints. Grows by addition; raised only when a
@@ -57,6 +59,12 @@ pub struct DeploymentStatus {
     pub id: Option<String>,
     /// An origin without an image: what it says instead (a refspec, `custom-origin`).
     pub other_origin: Option<String>,
+    /// How far its change came: `committed`, `booted`, `good`, `unproven`, `failed` or `rolled-back`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+    /// Why it failed, or is unproven.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<String>,
     /// What is managed on it; none where nothing ever was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<ConfigStatus>,
@@ -114,6 +122,12 @@ pub struct HostStatus {
     pub deployments: Vec<DeploymentStatus>,
     /// What is prepared or committed and not yet booted.
     pub prepared: Option<PreparedStatus>,
+    /// The last automatic rollback, until the next change is good.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub went_back: Option<WentBack>,
+    /// What the health checks of this boot found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health: Option<HealthStatus>,
     /// What somebody should know: a lost staged deployment, a rollback and its reason.
     pub notices: Vec<String>,
 }

@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use super::Session;
 use super::acquire::{self, PullSettings, Source};
-use super::commit::{check_before_commit, commit};
+use super::commit::{check_before_commit, commit, refuse_failed_before};
 use super::config::{self, Done};
 use crate::error::Fault;
 use crate::host::{Wait, history_entry};
@@ -225,6 +225,7 @@ fn carry_out(
     let kept_image = if deploy.image.is_none() { next.status.image.clone() } else { None };
     let layered = config::carried(session, &observed, &image_commit)?;
     let commit_id = layered.as_ref().map_or(&image_commit, |(layered, _)| &layered.commit).clone();
+    refuse_failed_before(session, &commit_id, &deploy.kernel_arguments.to_string())?;
     check_before_commit(session, &commit_id)?;
     let locked = session.host.lock(wait(session, request.wait))?;
     if observed.next.status.name != deploy.base {

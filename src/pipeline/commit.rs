@@ -1,13 +1,17 @@
 //! The second gate and the switch: from an intent to the next boot.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use fn_error_context::context;
 
 use super::change::Outcome;
 use super::{Session, acquire};
 use crate::error::Fault;
+use crate::host::health::Checks;
 use crate::host::{DeployRequest, HostLocked, history_entry};
 use crate::model::event::Event;
+use crate::model::kargs::KernelArguments;
 use crate::model::records::{HistoryOutcome, Intent, IntentState, describe_config};
 use crate::plan::preflight;
 
@@ -22,6 +26,46 @@ pub(super) fn check_before_commit(session: &Session, commit: &str) -> Result<()>
     host.refuse_etc_conflicts(commit)
 }
 
+/// How long a health check may take before a change: somebody waits, and the lock is held.
+const CHECKS_BEFORE: Duration = Duration::from_secs(10);
+
+/// Refuses a change that failed on this host. The same image with a corrected configuration is another
+/// change.
+pub(super) fn refuse_failed_before(session: &Session, commit: &str, arguments: &str) -> Result<()> {
+    if session.force {
+        return Ok(());
+    }
+    match session.host.failed_before(commit, &KernelArguments::parse(arguments))? {
+        None => Ok(()),
+        Some(cause) => Err(Fault::refused("just this change failed on this host before")
+            .why(cause)
+            .next("ask for what corrects it, or try the same again with --force; `mcd history` shows when it ran")
+            .into()),
+    }
+}
+
+/// The required health checks that fail before the change, which are not held against it.
+fn failing_before(session: &Session) -> Vec<String> {
+    if !session.host.is_booted() {
+        return Vec::new();
+    }
+    let failing = match Checks::of(&session.host) {
+        Ok(checks) => checks.failing(CHECKS_BEFORE),
+        Err(error) => {
+            session
+                .sink
+                .event(Event::Warning { message: format!("the health checks cannot be run: {error:#}") });
+            return Vec::new();
+        }
+    };
+    if !failing.is_empty() {
+        let names = failing.join(", ");
+        let message = format!("failing now, and so not held against the change: health check {names}");
+        session.sink.event(Event::Warning { message });
+    }
+    failing
+}
+
 /// The switch. The intent is durable as committed before it, so that an interrupted switch is known.
 pub(super) fn commit(session: &Session, locked: &HostLocked<'_>, mut intent: Intent) -> Result<Outcome> {
     session.stop_if_asked()?;
@@ -33,7 +77,8 @@ pub(super) fn commit(session: &Session, locked: &HostLocked<'_>, mut intent: Int
     }
     locked.write_intent(&intent)?;
     session.sink.event(Event::Step { what: "switching the next boot".to_owned() });
-    match locked.deploy(&DeployRequest::from(&intent)) {
+    let request = DeployRequest { failing_before: failing_before(session), ..DeployRequest::from(&intent) };
+    match locked.deploy(&request) {
         Ok(deployed) => {
             note_switched(session, locked, &intent, deployed.staged);
             let image = match (&intent.asked, &intent.config) {

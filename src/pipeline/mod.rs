@@ -9,11 +9,13 @@ mod change;
 mod commit;
 pub mod config;
 mod request;
+mod restage;
 mod resume;
 
 pub use acquire::{PullSettings, Pulled, pull};
 pub use change::{Outcome, PivotRequest, Until, pivot};
 pub use request::{fulfilled, is_fulfilled};
+pub use restage::{Restaged, restage};
 pub use resume::resume;
 
 use std::future::Future;
@@ -31,6 +33,8 @@ pub struct Session {
     pub host: Host,
     /// Who is told what happens.
     pub sink: Arc<dyn EventSink>,
+    /// Whether what failed on this host before is made again.
+    force: bool,
     interrupt: Interrupt,
     runtime: tokio::runtime::Runtime,
 }
@@ -47,7 +51,19 @@ impl Session {
     pub fn new(host: Host, sink: Arc<dyn EventSink>, interrupt: Interrupt) -> Result<Self> {
         host.make_writable()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        Ok(Self { host, sink, interrupt, runtime })
+        Ok(Self { host, sink, force: false, interrupt, runtime })
+    }
+
+    /// The same, for somebody who knows that the change failed here before.
+    #[must_use]
+    pub fn forced(mut self, force: bool) -> Self {
+        self.force = force;
+        self
+    }
+
+    /// What tells it to stop.
+    pub fn interrupt(&self) -> &Interrupt {
+        &self.interrupt
     }
 
     /// Runs network work to its end. A signal cancels it; it then still cleans up after itself.

@@ -5,7 +5,7 @@ use fn_error_context::context;
 
 use super::Session;
 use super::change::{Outcome, nothing_to_do, wait};
-use super::commit::{check_before_commit, commit};
+use super::commit::{check_before_commit, commit, refuse_failed_before};
 use crate::error::Fault;
 use crate::model::records::Intent;
 use crate::model::status::HostStatus;
@@ -35,13 +35,15 @@ pub fn resume(session: &Session, id: Option<&str>, may_wait: bool) -> Result<Out
     if host.deployments.iter().any(|deployment| deployment.id.as_deref() == Some(&intent.id)) {
         return nothing_to_do(&host);
     }
+    refuse_failed_before(session, &intent.commit, &intent.kernel_arguments)?;
     check_before_commit(session, &intent.commit)?;
     let locked = session.host.lock(wait(session, may_wait))?;
     refuse_superseded(&intent, &locked.status()?)?;
-    commit(session, &locked, intent)
+    // A person asks: should it be lost again, the next boot may try once more.
+    commit(session, &locked, Intent { restaged: 0, ..intent })
 }
 
-fn refuse_superseded(intent: &Intent, host: &HostStatus) -> Result<()> {
+pub(super) fn refuse_superseded(intent: &Intent, host: &HostStatus) -> Result<()> {
     if host.next_boot().map(|next| &next.name) == intent.base.as_ref() {
         return Ok(());
     }

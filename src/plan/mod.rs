@@ -6,12 +6,18 @@
 
 pub mod apply;
 pub mod boot;
+#[cfg(feature = "cluster")]
+pub mod cluster;
 pub mod config;
 #[cfg(feature = "ostree")]
 pub mod content;
 #[cfg(feature = "ostree")]
 pub mod disruption;
+#[cfg(feature = "cluster")]
+pub mod drain;
+pub mod health;
 pub mod preflight;
+pub mod reboot;
 #[cfg(feature = "ostree")]
 pub mod registries;
 #[cfg(test)]

@@ -27,6 +27,8 @@ fn deployment(index: usize, seed: &str, arguments: &str) -> DeploymentStatus {
         kernel_arguments: arguments.to_owned(),
         id: None,
         other_origin: None,
+        state: None,
+        cause: None,
         config: None,
     }
 }
@@ -37,6 +39,8 @@ fn host(deployments: Vec<DeploymentStatus>) -> HostStatus {
         sysroot: "/".into(),
         deployments,
         prepared: None,
+        went_back: None,
+        health: None,
         notices: Vec::new(),
     }
 }

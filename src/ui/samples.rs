@@ -27,6 +27,8 @@ fn deployment(index: usize, digit: char, serial: u32) -> DeploymentStatus {
         kernel_arguments: "root=LABEL=root rw console=ttyS0".to_owned(),
         id: None,
         other_origin: None,
+        state: None,
+        cause: None,
         config: None,
     }
 }
@@ -84,6 +86,8 @@ fn host(deployments: Vec<DeploymentStatus>) -> HostStatus {
         sysroot: "/".into(),
         deployments,
         prepared: None,
+        went_back: None,
+        health: None,
         notices: Vec::new(),
     }
 }

@@ -2,6 +2,7 @@
 
 use owo_colors::OwoColorize as _;
 
+use super::health;
 use super::text::{clean, time};
 use crate::model::status::{ConfigStatus, DeploymentStatus, HostStatus, PreparedStatus};
 
@@ -21,6 +22,12 @@ pub(super) fn render(host: &HostStatus) -> String {
     if let Some(prepared) = &host.prepared {
         page.push_str(&render_prepared(prepared));
         page.push('\n');
+    }
+    if let Some(back) = &host.went_back {
+        page.push_str(&format!("{} {}\n", "Went back:".red().bold(), health::went_back(back)));
+    }
+    if let Some(found) = &host.health {
+        page.push_str(&format!("{} {}\n", "Health:".bold(), health::summary(found)));
     }
     for notice in &host.notices {
         page.push_str(&format!("{} {}\n", "Notice:".yellow().bold(), clean(notice)));
@@ -87,6 +94,10 @@ fn states(deployment: &DeploymentStatus) -> Vec<String> {
     }
     if deployment.pinned {
         states.push("pinned".to_owned());
+    }
+    if let Some(state) = deployment.state.as_deref().filter(|state| *state != "committed") {
+        let cause = deployment.cause.as_ref().map(|cause| format!(" ({})", clean(cause)));
+        states.push(format!("{}{}", clean(state), cause.unwrap_or_default()));
     }
     if deployment.kept {
         states.push("kept (last good)".to_owned());

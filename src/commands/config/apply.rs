@@ -6,7 +6,7 @@ use super::place::{self, Opened};
 use crate::commands::change::{Line, describe};
 use crate::commands::{Ended, open, pull};
 use crate::error::Fault;
-use crate::host::{config_files, reboot};
+use crate::host::config_files;
 use crate::interrupt::Interrupt;
 use crate::logging;
 use crate::model::config::Config;
@@ -25,7 +25,7 @@ pub(super) fn run(options: ApplyOptions, printer: &Printer) -> Result<Ended> {
     let unchanged = match opened {
         Opened::Root(root) => on_root(&root, &options, &interrupt, progress.as_ref()),
         Opened::Host(host) => {
-            let session = Session::new(host, progress.clone(), interrupt.clone())?;
+            let session = Session::new(host, progress.clone(), interrupt.clone())?.forced(options.force);
             on_host(&session, &options, &interrupt, progress.as_ref())
         }
     }
@@ -41,6 +41,7 @@ fn on_host(
     progress: &Progress,
 ) -> Result<bool> {
     let wants_reboot = session.host.is_booted() && !options.dry_run && options.reboot != Reboot::Never;
+    session.host.refuse_soft_reboot(options.reboot)?;
     let outcome = interrupt.explain(match &options.asked {
         AskedConfig::Resume(id) => pipeline::resume(session, id.as_deref(), options.wait),
         AskedConfig::Files(files) => {
@@ -58,7 +59,7 @@ fn on_host(
     progress.end(&line, || text);
     let completes = matches!(outcome, Outcome::NothingToDo(_) | Outcome::Committed { .. });
     if wants_reboot && completes && session.host.status()?.next_boot().is_some_and(|next| !next.booted) {
-        reboot::ask(options.force, progress)?;
+        session.host.reboot(options.reboot, options.force, progress)?;
     }
     Ok(matches!(outcome, Outcome::NothingToDo(_)))
 }

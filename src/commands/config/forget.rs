@@ -6,7 +6,6 @@ use super::apply::note_applied;
 use super::place::{self, Opened};
 use crate::commands::change::{Line, describe};
 use crate::commands::{Ended, open};
-use crate::host::reboot;
 use crate::interrupt::Interrupt;
 use crate::logging;
 use crate::options::Reboot;
@@ -37,6 +36,7 @@ fn on_host(
     progress: &Progress,
 ) -> Result<()> {
     let wants_reboot = session.host.is_booted() && options.reboot != Reboot::Never;
+    session.host.refuse_soft_reboot(options.reboot)?;
     let outcome = interrupt.explain(forget(session, &request(options, wants_reboot)))?;
     if let Outcome::Committed { image, name, .. } = &outcome {
         logging::committed(image, name, false);
@@ -47,7 +47,7 @@ fn on_host(
     let (line, text) = describe(&outcome, "apply");
     progress.end(&line, || text);
     if wants_reboot && matches!(outcome, Outcome::Committed { .. }) {
-        reboot::ask(options.force, progress)?;
+        session.host.reboot(options.reboot, options.force, progress)?;
     }
     Ok(())
 }

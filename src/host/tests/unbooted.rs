@@ -235,13 +235,17 @@ fn root_the_boot_file_is_whole_from_the_start_and_survives_a_full_disk() {
     let commit = Tree::v1().commit(&source, "v1").unwrap();
     sysroot.deploy(&source, &commit, &ARGUMENTS).unwrap();
     let host = open(&sysroot);
-    lock(&host).note_change("one").unwrap();
+    let note = |id: &str| {
+        let change = DeployRequest::from(&intent(id, &commit));
+        lock(&host).note_change(&change, None).unwrap();
+    };
+    note("one");
     let path = sysroot.path().join("ostree/mcd-boots");
     let size = || std::fs::metadata(&path).unwrap().len() as usize;
     assert_eq!(size(), FILE_SIZE);
     sysroot.fill("ostree", 0).unwrap();
     for id in ["two", "three"] {
-        lock(&host).note_change(id).unwrap();
+        note(id);
     }
     assert_eq!((size(), host.boots().unwrap().entries.len()), (FILE_SIZE, 3));
 

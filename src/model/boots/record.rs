@@ -28,6 +28,12 @@ pub struct BootRecord {
     pub entries: Vec<BootEntry>,
     /// Requests of the old host API that were carried out or rolled back, oldest first.
     pub requests: Vec<RequestRecord>,
+    /// The last automatic rollback, until the next change is good.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub went_back: Option<WentBack>,
+    /// Boots without a verdict after which the hook goes back; none for the default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tries: Option<u32>,
     /// What a newer version added.
     #[serde(flatten)]
     pub extra: Map<String, Value>,
@@ -49,9 +55,59 @@ pub struct BootEntry {
     /// When the state was last changed, in seconds since the epoch by the clock of then.
     #[serde(default)]
     pub when: i64,
+    /// Boots in a row that systemd ended in order before there was a verdict.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub in_order: u32,
+    /// The last boot was ended in order without a verdict; the next one counts it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ended: bool,
+    /// Required health checks that failed on the system that the change was made from.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failing_before: Vec<String>,
+    /// Why it is unproven, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<String>,
+    /// Identity of its kernel arguments: the same commit with others is another change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arguments: Option<String>,
     /// What a newer version added.
     #[serde(flatten)]
     pub extra: Map<String, Value>,
+}
+
+/// An automatic rollback.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WentBack {
+    /// The entry that was left.
+    pub from: String,
+    /// Its deployment.
+    #[serde(default)]
+    pub deployment: Option<DeploymentName>,
+    /// What the next boot started instead.
+    #[serde(default)]
+    pub to: Option<DeploymentName>,
+    /// Why, for people.
+    pub cause: String,
+    /// Who found it.
+    pub by: WentBackBy,
+    /// When, in seconds since the epoch.
+    #[serde(default)]
+    pub when: i64,
+}
+
+/// What found that a deployment must be left.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WentBackBy {
+    /// The boot hook: too many boots without a verdict.
+    BootCount,
+    /// What belongs on it could not be laid down.
+    Converge,
+    /// A health check.
+    Health,
+    /// What a newer version wrote.
+    #[serde(untagged)]
+    Other(String),
 }
 
 /// How far a change came.
@@ -114,7 +170,30 @@ impl BootEntry {
         state: BootState,
         when: i64,
     ) -> Self {
-        Self { id: id.into(), deployment, state, boots: 0, when, extra: Map::new() }
+        Self {
+            id: id.into(),
+            deployment,
+            state,
+            boots: 0,
+            when,
+            in_order: 0,
+            ended: false,
+            failing_before: Vec::new(),
+            cause: None,
+            arguments: None,
+            extra: Map::new(),
+        }
+    }
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+impl BootState {
+    /// Whether nothing more is to be found out about it.
+    pub fn is_verdict(&self) -> bool {
+        !matches!(self, Self::Committed | Self::Booted)
     }
 }
 
@@ -142,12 +221,16 @@ impl BootRecord {
     }
 
     /// Notes a change: in the place of the one with its id, or as the newest. What a newer version
-    /// had added to that one stays.
+    /// had added to that one stays, and what identifies the change.
     pub fn note(&mut self, mut entry: BootEntry) {
         match self.entries.iter_mut().find(|own| own.id == entry.id) {
             Some(own) => {
                 for (key, value) in std::mem::take(&mut own.extra) {
                     entry.extra.entry(key).or_insert(value);
+                }
+                entry.arguments = entry.arguments.or(own.arguments.take());
+                if entry.failing_before.is_empty() && !entry.state.is_verdict() {
+                    entry.failing_before = std::mem::take(&mut own.failing_before);
                 }
                 *own = entry;
             }
@@ -201,11 +284,16 @@ impl BootRecord {
 
     fn shorten_causes(&mut self, length: usize) {
         for entry in &mut self.entries {
-            if let BootState::Failed { cause } = &mut entry.state
-                && let Some((end, _)) = cause.char_indices().nth(length)
-            {
-                cause.truncate(end);
+            let failed = match &mut entry.state {
+                BootState::Failed { cause } => Some(cause),
+                _ => None,
+            };
+            for cause in failed.into_iter().chain(&mut entry.cause) {
+                shorten(cause, length);
             }
+        }
+        if let Some(went_back) = &mut self.went_back {
+            shorten(&mut went_back.cause, length);
         }
     }
 
@@ -232,5 +320,11 @@ impl BootRecord {
             self.requests.remove(0);
         }
         has_more
+    }
+}
+
+fn shorten(text: &mut String, length: usize) {
+    if let Some((end, _)) = text.char_indices().nth(length) {
+        text.truncate(end);
     }
 }

@@ -35,8 +35,38 @@ fn sample() -> BootRecord {
             RequestRecord::new(Digest::from_raw([7; 32]), RequestOutcome::CarriedOut, 7),
             RequestRecord::new(Digest::from_raw([8; 32]), RequestOutcome::RolledBack, 8),
         ],
-        extra: serde_json::Map::new(),
+        ..BootRecord::default()
     }
+}
+
+#[test]
+fn a_verdict_survives_the_file_and_is_bounded() {
+    let mut change = entry(1, BootState::Unproven);
+    change.cause = Some("x".repeat(9000));
+    change.failing_before = vec!["app".to_owned()];
+    change.arguments = Some("0123456789abcdef".to_owned());
+    let mut record = BootRecord::default();
+    record.note(change);
+    record.went_back = Some(WentBack {
+        from: "change-1".to_owned(),
+        deployment: Some(deployment(1, 0)),
+        to: None,
+        cause: "y".repeat(9000),
+        by: WentBackBy::BootCount,
+        when: 5,
+    });
+    let read = BootFile::decode(&next(&[0; FILE_SIZE], &record)).record;
+    assert_eq!(read.entries[0].cause.as_ref().unwrap().len(), CAUSE_LENGTH_MAX);
+    let back = read.went_back.clone().unwrap();
+    assert_eq!((back.cause.len(), back.by), (CAUSE_LENGTH_MAX, WentBackBy::BootCount));
+
+    // What identifies a change stays with it; what failed before goes with the verdict.
+    let mut record = read;
+    record.note(entry(1, BootState::Booted));
+    assert_eq!(record.entries[0].failing_before, ["app"]);
+    record.note(entry(1, BootState::Good));
+    assert!(record.entries[0].failing_before.is_empty());
+    assert_eq!(record.entries[0].arguments.as_deref(), Some("0123456789abcdef"));
 }
 
 /// The file after this write.
@@ -246,7 +276,7 @@ fn any_record() -> impl Strategy<Value = BootRecord> {
             kept,
             entries,
             requests,
-            extra: serde_json::Map::new(),
+            ..BootRecord::default()
         },
     )
 }

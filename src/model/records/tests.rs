@@ -31,6 +31,7 @@ fn intent() -> Intent {
         kept_image: None,
         config: None,
         live: false,
+        restaged: 0,
         who: "root, by mcd pivot".to_owned(),
         when: 1_796_040_000,
         extra: Map::new(),

@@ -11,12 +11,13 @@ use crate::host::{HostLocked, history_entry, now};
 use crate::model::manifest::Scope;
 use crate::model::records::{HistoryOutcome, Intent};
 use crate::pipeline::change::wait;
-use crate::pipeline::commit::{check_before_commit, commit};
+use crate::pipeline::commit::{check_before_commit, commit, refuse_failed_before};
 use crate::pipeline::{Outcome, Session, Until};
 
 /// Prepares the wanted next boot, and commits it if the request goes that far.
 pub(super) fn deploy(session: &Session, request: &ConfigRequest, wanted: &Wanted<'_>) -> Result<Outcome> {
     session.stop_if_asked()?;
+    refuse_failed_before(session, &wanted.next.commit, &wanted.kernel_arguments.to_string())?;
     check_before_commit(session, &wanted.next.commit)?;
     refuse_obstacles(session, wanted)?;
     let locked = session.host.lock(wait(session, request.wait))?;

@@ -60,6 +60,7 @@ impl Side {
             kept_image: self.status.image.clone(),
             config: None,
             live: false,
+            restaged: 0,
             who: who.to_owned(),
             when: now(),
             extra: serde_json::Map::new(),

@@ -108,6 +108,11 @@ impl<'a> Machine<'a> {
         &self.entry
     }
 
+    /// The id here of its first process.
+    pub fn leader(&self) -> u32 {
+        self.leader
+    }
+
     /// What systemd said on the console.
     pub fn console(&self) -> String {
         text_of(&self.console)

@@ -35,6 +35,8 @@ pub fn install(program: &Path, source: &Path, stage: &Path, scratch: &Path) -> R
         "preset",
         "mcd-pivot.service",
         "mcd-cleanup.service",
+        "mcd-health.service",
+        "mcd-resume.service",
     ]))?;
     Ok(())
 }

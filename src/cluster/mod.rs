@@ -1,0 +1,37 @@
+//! The pod side: follows its Node, decides with [`crate::plan::cluster`], calls the host's program.
+//!
+//! ```text
+//!   API server ──watch Node, ControllerConfig──► daemon ──HostCall──► the host's mcd
+//!        ▲                                          │
+//!        └──── annotations, MachineConfigNode, events (outbox: written when it answers)
+//! ```
+//!
+//! One thread, one task. It watches single objects only and gets one MachineConfig when it needs it.
+
+pub mod api;
+mod controller_config;
+pub mod daemon;
+pub mod drain;
+pub mod drainer;
+mod events;
+mod hear;
+pub mod host_call;
+mod listen;
+mod machine_config_node;
+pub mod metrics;
+mod node;
+mod outbox;
+mod request;
+pub mod simulated;
+mod start;
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::time::Duration;
+
+pub use start::{DaemonOptions, connect, run};
+
+/// Up to a fifth more, at random: a fleet that failed together does not come back together.
+fn jitter(pause: Duration) -> Duration {
+    let random = RandomState::new().hash_one(0) % 1000;
+    pause + pause * u32::try_from(random).unwrap_or(0) / 5000
+}

@@ -1,0 +1,86 @@
+//! `mcd daemon`: from options to a running loop.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use anyhow::Result;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::api::Cluster;
+use super::daemon::Daemon;
+use super::drainer::Drainer;
+use super::host_call::HostCall;
+use super::listen::listen;
+use super::metrics::Metrics;
+use crate::error::Fault;
+use crate::plan::cluster::Settings;
+
+/// Options of `mcd daemon`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DaemonOptions {
+    /// The Node.
+    pub node: String,
+    /// Who drains, and whether drift is put right.
+    pub settings: Settings,
+    /// Instead of the pod's service account.
+    pub kubeconfig: Option<PathBuf>,
+    /// Where metrics are served; none: nowhere.
+    pub listen: Option<SocketAddr>,
+}
+
+/// Follows the Node until the process is told to end.
+///
+/// # Errors
+///
+/// The cluster's address or credentials cannot be read, or metrics cannot be served.
+pub async fn run<H, D>(options: &DaemonOptions, host: Rc<H>, drainer: Rc<D>) -> Result<()>
+where
+    H: HostCall + 'static,
+    D: Drainer + 'static,
+{
+    let metrics = Metrics::new();
+    if let Some(address) = options.listen {
+        let taken = listen(address, std::sync::Arc::clone(&metrics)).await?;
+        tracing::info!("Listening on {taken}");
+    }
+    let cluster = Cluster::new(client(options).await?, options.node.clone());
+    tracing::info!("Version: {}", env!("CARGO_PKG_VERSION"));
+    let mut daemon = Daemon::new(cluster, host, drainer, options.settings, metrics);
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::select! {
+        () = daemon.run() => {}
+        _ = term.recv() => tracing::info!("Got SIGTERM; what the host carries out goes on"),
+        _ = int.recv() => {}
+    }
+    Ok(())
+}
+
+/// The API server that these options name, seen from their node.
+///
+/// # Errors
+///
+/// Its address or credentials cannot be read.
+pub async fn connect(options: &DaemonOptions) -> Result<Cluster> {
+    Ok(Cluster::new(client(options).await?, options.node.clone()))
+}
+
+async fn client(options: &DaemonOptions) -> Result<Client> {
+    let unreadable = |what: String, why: String| {
+        Fault::failed(what).why(why).next("run it in a pod with a service account, or give --kubeconfig=FILE")
+    };
+    let config = match &options.kubeconfig {
+        Some(path) => {
+            let what = || format!("kubeconfig {}: cannot be used", path.display());
+            let read = Kubeconfig::read_from(path).map_err(|error| unreadable(what(), error.to_string()))?;
+            Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
+                .await
+                .map_err(|error| unreadable(what(), error.to_string()))?
+        }
+        None => Config::incluster()
+            .map_err(|error| unreadable("the cluster cannot be found".to_owned(), error.to_string()))?,
+    };
+    Ok(Client::try_from(config)?)
+}

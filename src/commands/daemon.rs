@@ -1,0 +1,55 @@
+//! `mcd daemon`.
+
+use std::path::Path;
+use std::rc::Rc;
+
+use anyhow::{Context as _, Result};
+
+use super::Ended;
+use crate::cluster;
+use crate::cluster::drain::{self, SelfDrainer};
+use crate::cluster::drainer::NoDrainer;
+use crate::cluster::host_call::{HostCall, SystemdHost};
+use crate::cluster::simulated::{Pace, Simulated};
+use crate::options::DaemonOptions;
+use crate::plan::cluster::{DrainBy, Settings};
+
+pub(super) fn run(options: DaemonOptions) -> Result<Ended> {
+    let settings = Settings {
+        drain: if options.drains_itself { DrainBy::Itself } else { DrainBy::Controller },
+        self_heal: options.self_heal,
+    };
+    let asked = cluster::DaemonOptions {
+        node: options.node,
+        settings,
+        kubeconfig: options.kubeconfig,
+        listen: Some(options.listen),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("starting the daemon's thread")?;
+    let Some(config) = options.simulated_host else {
+        let host = Rc::new(SystemdHost::of_pod());
+        return runtime.block_on(follow(&asked, host, &options.kubelet_kubeconfig));
+    };
+    let config = Some(config.as_str()).filter(|config| !config.is_empty());
+    let each = options.simulated_pace;
+    let pace = Pace { prepare: each, reboot: each, verdict: each };
+    runtime.block_on(follow(&asked, Rc::new(Simulated::new(config, pace)), &options.kubelet_kubeconfig))
+}
+
+async fn follow<H: HostCall + 'static>(
+    asked: &cluster::DaemonOptions,
+    host: Rc<H>,
+    kubelet: &Path,
+) -> Result<Ended> {
+    if asked.settings.drain == DrainBy::Itself {
+        let kubelet = drain::kubelet(kubelet).await?;
+        let drainer = SelfDrainer::new(cluster::connect(asked).await?, kubelet);
+        cluster::run(asked, host, Rc::new(drainer)).await?;
+    } else {
+        cluster::run(asked, host, Rc::new(NoDrainer)).await?;
+    }
+    Ok(Ended::Done)
+}

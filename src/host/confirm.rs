@@ -1,0 +1,130 @@
+//! The verdict on the running deployment: it is good, or it is left for the last good one.
+
+use anyhow::Result;
+use fn_error_context::context;
+
+use super::boot_file::{entry_id, entry_of};
+use super::host_lock::HostLocked;
+use super::now;
+use super::rollback::{RollBack, RolledBack};
+use super::sysroot::Host;
+use crate::model::boots::{BootEntry, BootRecord, BootState, WentBack, WentBackBy};
+use crate::model::status::{DeploymentName, DeploymentStatus, HostStatus};
+use crate::plan::health::{Begin, begin};
+
+/// What giving up did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GaveUp {
+    /// The next boot starts the last good deployment.
+    WentBack(RolledBack),
+    /// Nothing changed.
+    Stays {
+        /// Why, for people.
+        why: String,
+    },
+}
+
+impl HostLocked<'_> {
+    /// The running deployment is good: it is marked so and carries our pin. Tells its name if that is
+    /// new. What others made is not judged: the last good one stays pinned beside it.
+    #[context("Marking the running deployment good")]
+    pub fn confirm(&self) -> Result<Option<DeploymentName>> {
+        let status = self.status()?;
+        let Some(booted) = status.booted() else { return Ok(None) };
+        let boots = self.boots()?;
+        let known = entry_of(&boots, booted);
+        if known.is_none() && booted.id.is_none() {
+            return Ok(None);
+        }
+        if known.is_some_and(|entry| entry.state == BootState::Good) {
+            // Gone back to: it was good before, and is the last good one again.
+            let is_last = boots.kept.as_ref() == Some(&booted.name) || booted.pinned;
+            self.keep(booted)?;
+            return Ok((!is_last).then(|| booted.name.clone()));
+        }
+        let times = known.map_or(0, |entry| entry.boots);
+        let name = Some(booted.name.clone());
+        let mut judged = BootEntry::new(entry_id(booted), name, BootState::Good, now());
+        judged.boots = times.max(1);
+        self.edit_boots(|boots| {
+            boots.note(judged);
+            boots.went_back = None;
+        })?;
+        self.keep(booted)?;
+        Ok(Some(booted.name.clone()))
+    }
+
+    /// The running deployment must be left, because of `cause`. It is marked (unproven, where boots
+    /// were only counted, else failed), and the next boot starts the last good one; the reboot is the
+    /// caller's. Without one that was good, only the mark is made.
+    #[context("Giving the running deployment up")]
+    pub fn give_up(&self, cause: &str, by: WentBackBy) -> Result<GaveUp> {
+        let status = self.status()?;
+        let Some(booted) = status.booted() else {
+            return Ok(GaveUp::Stays { why: "no deployment of this sysroot runs".to_owned() });
+        };
+        let boots = self.boots()?;
+        let Some(target) = good_to_go_back_to(&boots, &status) else {
+            let entry = given_up(booted, cause, &by);
+            self.edit_boots(|boots| boots.note(entry))?;
+            return Ok(GaveUp::Stays { why: "no other deployment of this host proved good".to_owned() });
+        };
+        let went_back = WentBack {
+            from: entry_id(booted),
+            deployment: Some(booted.name.clone()),
+            to: Some(target.name.clone()),
+            cause: cause.to_owned(),
+            by,
+            when: now(),
+        };
+        let asked = RollBack { to: Some(&target.name), who: "mcd, automatically", why: Some(cause) };
+        self.go_back(&asked, Some(&went_back)).map(GaveUp::WentBack)
+    }
+}
+
+/// The entry of a deployment that is given up.
+pub(super) fn given_up(deployment: &DeploymentStatus, cause: &str, by: &WentBackBy) -> BootEntry {
+    let name = Some(deployment.name.clone());
+    let cause = cause.to_owned();
+    if *by == WentBackBy::BootCount {
+        let entry = BootEntry::new(entry_id(deployment), name, BootState::Unproven, now());
+        return BootEntry { cause: Some(cause), ..entry };
+    }
+    BootEntry::new(entry_id(deployment), name, BootState::Failed { cause }, now())
+}
+
+/// The deployment that an automatic rollback goes to: one that proved good, and does not run. The one
+/// with our pin first, then the newest.
+fn good_to_go_back_to<'a>(boots: &BootRecord, status: &'a HostStatus) -> Option<&'a DeploymentStatus> {
+    let good = status.deployments.iter().filter(|one| !one.booted && !one.staged).filter_map(|one| {
+        let entry = entry_of(boots, one).filter(|entry| entry.state == BootState::Good)?;
+        Some((boots.kept.as_ref() == Some(&one.name), entry.when, one))
+    });
+    good.max_by_key(|(is_kept, when, _)| (*is_kept, *when)).map(|(_, _, one)| one)
+}
+
+/// What the verdict on the running deployment begins with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Judging {
+    /// What is done about it.
+    pub begin: Begin,
+    /// The required checks that failed before the change too.
+    pub failing_before: Vec<String>,
+}
+
+impl Host {
+    /// What is known of the running deployment.
+    pub fn judging(&self) -> Result<Judging> {
+        let status = self.status()?;
+        let boots = self.boots()?;
+        let Some(booted) = status.booted() else {
+            return Ok(Judging { begin: Begin::NotOurs, failing_before: Vec::new() });
+        };
+        let entry = entry_of(&boots, booted);
+        let was_left = boots.went_back.as_ref().is_some_and(|back| back.from == entry_id(booted));
+        Ok(Judging {
+            begin: begin(entry.map(|entry| &entry.state), booted.id.is_some(), was_left),
+            failing_before: entry.map(|entry| entry.failing_before.clone()).unwrap_or_default(),
+        })
+    }
+}

@@ -1,0 +1,4 @@
+mod phases;
+mod property;
+mod rows;
+mod world;

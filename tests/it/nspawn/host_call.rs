@@ -1,0 +1,193 @@
+//! The call from the pod: this process is the pod, the container's systemd runs the units.
+
+use cap_std_ext::cap_std::ambient_authority;
+use cap_std_ext::cap_std::fs::Dir;
+use mcd::cluster::host_call::{HostCall as _, SystemdHost};
+use mcd::host::service::Spool;
+use mcd::model::wire::{
+    Done, Failed, HostRequest, Outcome, Reply, ReplyBody, SOURCE_MACHINE_CONFIG, Verb, WIRE_VERSION, Wanted,
+};
+use mcd_test_support::machine::Machine;
+
+use super::{Host, image};
+
+/// A path whose change needs nothing.
+const QUIET: &str = "/etc/nmstate/openshift/a.yml";
+
+/// A pod. Everything that it knows dies with it.
+struct Pod {
+    host: SystemdHost,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Pod {
+    fn on(machine: &Machine<'_>) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        Self { host: SystemdHost::of_process(machine.leader()), runtime }
+    }
+
+    fn run(&self, id: &str, verb: &Verb) {
+        self.runtime.block_on(self.host.run(&request(id, verb))).unwrap();
+    }
+
+    fn reply(&self, id: &str, after: u64) -> anyhow::Result<Reply> {
+        self.runtime.block_on(self.host.reply(id, after))
+    }
+
+    /// All replies from the first.
+    fn replies(&self, id: &str) -> Vec<Reply> {
+        let mut all = Vec::new();
+        loop {
+            let reply = self.reply(id, all.len() as u64).unwrap();
+            all.push(reply);
+            if all.last().unwrap().body.is_end() {
+                return all;
+            }
+        }
+    }
+
+    fn ask(&self, id: &str, verb: &Verb) -> Result<Done, Failed> {
+        self.run(id, verb);
+        match self.replies(id).pop().unwrap().body {
+            ReplyBody::Done(done) => Ok(*done),
+            ReplyBody::Failed(failed) => Err(failed),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn status(&self) -> mcd::model::wire::HostReport {
+        self.runtime.block_on(self.host.status()).unwrap()
+    }
+}
+
+fn request(id: &str, verb: &Verb) -> HostRequest {
+    HostRequest {
+        version: WIRE_VERSION,
+        id: id.to_owned(),
+        who: "daemon in a test".to_owned(),
+        force: false,
+        verb: verb.clone(),
+    }
+}
+
+fn wanted(name: &str, image: Option<String>, path: &str, content: &str) -> Wanted {
+    let config = serde_json::json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1",
+        "kind": "MachineConfig",
+        "metadata": {"name": name},
+        "spec": {"config": {
+            "ignition": {"version": "3.4.0"},
+            "storage": {"files": [
+                {"path": path, "mode": 420, "contents": {"source": format!("data:,{content}")}},
+            ]},
+        }},
+    });
+    Wanted {
+        machine_config: config.to_string(),
+        name: name.to_owned(),
+        image,
+        source: SOURCE_MACHINE_CONFIG.to_owned(),
+    }
+}
+
+#[test]
+fn root_nspawn_a_request_outlives_its_pod_and_is_answered_once() {
+    let host = Host::new();
+    let machine = host.boot();
+    let pod = Pod::on(&machine);
+    let before = pod.status();
+    assert_eq!((before.version, before.mcd.as_str()), (WIRE_VERSION, env!("CARGO_PKG_VERSION")));
+    assert_eq!(before.applied_config, None);
+
+    let prepare = Verb::Prepare(wanted("rendered-1", Some(image("v2")), "/etc/from-config", "one"));
+    pod.run("prepare-1", &prepare);
+    pod.reply("prepare-1", 0).unwrap();
+    // Killed with the first reply in its hands.
+    drop(pod);
+    let pod = Pod::on(&machine);
+    pod.run("prepare-1", &prepare);
+    let replies = pod.replies("prepare-1");
+    let numbers: Vec<u64> = replies.iter().map(|reply| reply.seq).collect();
+    assert_eq!(numbers, (1..=replies.len() as u64).collect::<Vec<_>>());
+    let ends = replies.iter().filter(|reply| reply.body.is_end()).count();
+    assert_eq!(ends, 1, "{replies:#?}");
+    let ReplyBody::Done(done) = &replies.last().unwrap().body else { panic!("{replies:#?}") };
+    assert_eq!(done.outcome, Outcome::Prepared);
+    let plan = done.plan.as_ref().unwrap();
+    assert!(plan.reboot && plan.drain && plan.why.iter().any(|why| why.starts_with("image: ")), "{plan:?}");
+    let report = done.report.as_ref().unwrap();
+    assert!(!report.intent.as_ref().unwrap().committed, "{report:?}");
+    // One unit did it: asking again answered from the file.
+    let journal = machine.shell("journalctl --no-pager -u mcd-request-prepare-1.service -o cat").unwrap();
+    assert!(journal.matches("Started").count() <= 1, "{journal}");
+
+    let change = done.change.clone().unwrap();
+    let done = pod.ask("commit-1", &Verb::Commit { change, reboot: true }).unwrap();
+    assert_eq!(done.outcome, Outcome::Rebooting);
+    drop(pod);
+    let machine = machine.next_boot().unwrap();
+    let pod = Pod::on(&machine);
+    assert_eq!(machine.shell("cat /etc/from-config").unwrap(), "one");
+    let report = pod.status();
+    assert_eq!(report.applied_config.as_deref(), Some("rendered-1"));
+    assert_eq!(super::version(&machine), "2");
+    // The spool is gone with the boot, and what is asked then is an error, not a wait.
+    let error = pod.reply("commit-1", 0).unwrap_err();
+    assert!(format!("{error:#}").contains("commit-1 is not known"), "{error:#}");
+}
+
+#[test]
+fn root_nspawn_the_pod_applies_live_verifies_and_hears_what_is_refused() {
+    let host = Host::new();
+    let machine = host.boot();
+    let pod = Pod::on(&machine);
+    let live = wanted("rendered-1", None, QUIET, "quiet");
+    assert_eq!(pod.ask("live-1", &Verb::ApplyLive(live)).unwrap().outcome, Outcome::Applied);
+    assert_eq!(machine.shell(&format!("cat {QUIET}")).unwrap(), "quiet");
+    assert_eq!(pod.status().applied_config.as_deref(), Some("rendered-1"));
+
+    machine.shell(&format!("echo edited > {QUIET}")).unwrap();
+    let failed = pod.ask("verify-1", &Verb::Verify { repair: false }).unwrap_err();
+    assert_eq!(failed.code, 5);
+    assert!(failed.differs.iter().any(|one| one.starts_with(QUIET)), "{failed:?}");
+    assert_eq!(pod.ask("repair-1", &Verb::Verify { repair: true }).unwrap().outcome, Outcome::Ok);
+    assert_eq!(machine.shell(&format!("cat {QUIET}")).unwrap(), "quiet");
+
+    let failed =
+        pod.ask("live-2", &Verb::ApplyLive(wanted("r-2", None, "/etc/needs-a-boot", "x"))).unwrap_err();
+    assert_eq!((failed.code, failed.is_refused()), (3, true), "{failed:?}");
+    assert!(failed.line().contains("file /etc/needs-a-boot: reboot"), "{}", failed.line());
+    let failed = pod.ask("bad-1", &Verb::Prepare(wanted("r-3", None, "relative", "x"))).unwrap_err();
+    assert!(failed.is_refused() && failed.line().contains("storage.files[0]"), "{}", failed.line());
+
+    // Handed over, and then its unit was killed before it said a word.
+    let root =
+        Dir::open_ambient_dir(format!("/proc/{}/root", machine.leader()), ambient_authority()).unwrap();
+    Spool::of_root(&root).unwrap().submit(&request("lost-1", &Verb::Status)).unwrap();
+    let error = pod.reply("lost-1", 0).unwrap_err();
+    assert!(format!("{error:#}").contains("ended on the host without an answer"), "{error:#}");
+    // Asked again, it is carried out.
+    assert_eq!(pod.ask("lost-1", &Verb::Status).unwrap().outcome, Outcome::Ok);
+}
+
+#[test]
+fn root_nspawn_a_hold_on_the_host_is_heard_at_once() {
+    let host = Host::new();
+    let machine = host.boot();
+    let pod = Pod::on(&machine);
+    assert_eq!(pod.status().hold, None);
+    super::fails(&machine, &["hold", "--for", "never"], 2, &["--for never: no time"]);
+    pod.runtime.block_on(async {
+        let heard = tokio::time::timeout(std::time::Duration::from_secs(30), pod.host.changed());
+        let placed = async {
+            tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+            super::mcd(&machine, &["hold", "--for", "2h", "--reason", "disk swap"]);
+        };
+        tokio::join!(heard, placed).0.unwrap();
+    });
+    let hold = pod.status().hold.unwrap();
+    assert_eq!(hold.why, "disk swap");
+    assert!(hold.until.is_some());
+    super::mcd(&machine, &["release"]);
+    assert_eq!(pod.status().hold, None);
+}
