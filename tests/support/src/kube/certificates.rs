@@ -26,7 +26,11 @@ impl Certificates {
             command.args(["req", "-x509", "-days", "30", "-subj", "/CN=mcd-test"]).args(KEY);
             command.args(["-keyout", "ca.key", "-out", "ca.crt"]);
         })?;
-        made.sign("server", "/CN=kube-apiserver", "subjectAltName=IP:127.0.0.1,DNS:localhost,DNS:kubernetes.default.svc")?;
+        made.sign(
+            "server",
+            "/CN=kube-apiserver",
+            "subjectAltName=IP:127.0.0.1,DNS:localhost,DNS:kubernetes.default.svc",
+        )?;
         made.openssl(|command| {
             command.args(["ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", "accounts.key"]);
         })?;

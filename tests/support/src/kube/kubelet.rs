@@ -62,7 +62,8 @@ fn look(admin: &Api) -> Result<()> {
 fn tend(admin: &Api, pod: &Value) -> Result<()> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let metadata = &pod["metadata"];
-    let path = format!("/api/v1/namespaces/{}/pods/{}", text(&metadata["namespace"]), text(&metadata["name"]));
+    let path =
+        format!("/api/v1/namespaces/{}/pods/{}", text(&metadata["namespace"]), text(&metadata["name"]));
     if metadata["deletionTimestamp"].is_string() {
         if metadata["annotations"][HANGS].is_null() {
             let own = json!({ "uid": metadata["uid"] });

@@ -107,7 +107,8 @@ impl ControlPlane {
     /// A kubeconfig file as the kubelet of `node` has: its credentials are a client certificate in a file beside it.
     pub fn kubelet_kubeconfig(&self, node: &str) -> Result<PathBuf> {
         let name = format!("kubelet-{node}");
-        let pair = self.setup.certificates.client(&name, &format!("/O=system:nodes/CN=system:node:{node}"))?;
+        let pair =
+            self.setup.certificates.client(&name, &format!("/O=system:nodes/CN=system:node:{node}"))?;
         let pair = pair.display();
         self.write_kubeconfig(&name, &format!("client-certificate: {pair}, client-key: {pair}"))
     }

@@ -108,7 +108,10 @@ impl Setup {
             format!("--kubeconfig={}", kubeconfig.display()),
             "--leader-elect=false".to_owned(),
             "--secure-port=0".to_owned(),
-            format!("--service-account-private-key-file={}", self.certificates.path("accounts.key").display()),
+            format!(
+                "--service-account-private-key-file={}",
+                self.certificates.path("accounts.key").display()
+            ),
             format!("--controllers={CONTROLLERS}"),
             // The test's pace, not a cluster's.
             "--kube-api-qps=200".to_owned(),
