@@ -11,7 +11,7 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := build
 .PHONY: help build check check-fmt check-clippy check-docs check-generated check-units check-shell \
-        check-deny test test-unit kill-test crash-matrix vm-test vm-powercut oracle snap demo bench docs man \
+        check-deny test test-unit kill-test crash-matrix vm-test vm-powercut cluster-test oracle snap demo bench docs man \
         completions install rpm clean tools
 
 T ?=
@@ -62,7 +62,7 @@ check-fmt:
 # Lints, with all features and as the small program of the initramfs. Touches target/.
 check-clippy: setup-build
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	$(CARGO) clippy --test vm -- -D warnings
+	$(CARGO) clippy --test vm --test cluster -- -D warnings
 	$(CARGO) clippy --no-default-features --lib --bins -- -D warnings
 
 # Links and mistakes in the documentation, private items too. Touches target/.
@@ -124,6 +124,10 @@ vm-test: setup-vm
 # The disks that power cuts may leave: the long run, and its page. Touches target/, the cache folder, /tmp, docs/powercut.md.
 vm-powercut: setup-vm
 	MCD_VM_POWERCUT=docs/powercut.md $(CARGO) test --test vm -- --nocapture power_cut
+
+# The daemon against a real Kubernetes control plane, built once. Touches target/, the cache folder, /tmp; apt if something is missing.
+cluster-test: setup-cluster
+	$(CARGO) test --test cluster -- $(T)
 
 # Tests without root or network, in under a minute. Touches target/.
 test-unit:

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/setup.sh build|test|check|demo|bench|vm: installs, by apt, the Debian packages that this needs and that are missing.
+# tests/setup.sh build|test|check|demo|bench|vm|cluster: installs, by apt, the Debian packages that this needs and that are missing.
 # Prints a line only if there is something to install. Needs root and the network for that; nothing otherwise.
 set -euo pipefail
 
@@ -11,6 +11,8 @@ bench=(libzstd-dev jq curl)
 test=(libzstd-dev strace systemd-container rpm gnupg jq procps perl-base)
 check=(shellcheck systemd rpm)
 vm=(qemu-system-x86)
+# The rest of the control plane is built: tests/cluster/kube.sh.
+cluster=(etcd-server openssl)
 
 case "${1:-}" in
     build) wanted=("${build[@]}") ;;
@@ -18,6 +20,7 @@ case "${1:-}" in
     demo) wanted=("${build[@]}" "${run[@]}" "${demo[@]}") ;;
     bench) wanted=("${build[@]}" "${run[@]}" "${demo[@]}" "${bench[@]}") ;;
     vm) wanted=("${build[@]}" "${run[@]}" "${demo[@]}" "${test[@]}" "${vm[@]}") ;;
+    cluster) wanted=("${build[@]}" "${run[@]}" "${demo[@]}" "${test[@]}" "${cluster[@]}") ;;
     test) wanted=("${build[@]}" "${run[@]}" "${demo[@]}" "${test[@]}" "${check[@]}") ;;
     *)
         sed -n '2,3s/^# //p' "$0" >&2

@@ -7,6 +7,7 @@
 //! * [`sysroot`], [`booted`]: sysroots with a deployment, and "booting" them in a namespace.
 //! * [`machine`]: booting them for real, by systemd in a container.
 //! * [`strace`], [`listing`]: striking a command at a system call, and comparing what is on disk.
+//! * [`kube`]: a real Kubernetes control plane, with a played kubelet.
 //! * [`vm`]: booting a disk in an emulated machine, and cutting its power.
 //! * [`shipped`], [`cache`]: the program in a tree of an OS, and a folder to keep that in.
 //!
@@ -22,6 +23,7 @@ pub mod encapsulate;
 pub mod entry;
 pub mod fake_registry;
 pub mod image;
+pub mod kube;
 pub mod layer;
 pub mod layout;
 pub mod legacy;
