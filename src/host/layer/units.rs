@@ -1,7 +1,7 @@
 //! The links that enable and disable units, worked out by systemctl itself on a small tree that holds
 //! the target's unit folders and the config's units.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt as _;
 use std::process::Command;
 
@@ -109,10 +109,11 @@ fn work_out(tree: &Scratch, wanted: &Wanted<'_>) -> Result<Links> {
     let is_ours = |unit: &&str| wanted.nodes.contains_key(Utf8Path::new(&format!("{CONFIGURED}/{unit}")));
     let ours: Vec<&str> = enabled.iter().copied().filter(is_ours).collect();
     let disabled = [of(Some(false)), by_preset.clone(), ours].concat();
+    let disabled = tree.with_links(&disabled, &image);
     for (unit, why) in tree.each("disable", &disabled) {
         result.warnings.push(format!("unit {unit}: {why}"));
     }
-    let without = tree.links()?;
+    let without = if disabled.is_empty() { image.clone() } else { tree.links()? };
     for (unit, why) in tree.each("preset", &by_preset) {
         result.warnings.push(format!("unit {unit}: {why}"));
     }
@@ -249,15 +250,52 @@ impl Scratch {
         let is_new = |path: &Utf8PathBuf, target: &String| without.get(path) != Some(target);
         let mut made: BTreeMap<Utf8PathBuf, String> =
             with.iter().filter(|(path, target)| is_new(path, target)).map(clone_pair).collect();
-        self.each("disable", enabled);
+        let enabled = self.with_links(enabled, without);
+        if enabled.is_empty() {
+            return Ok(made);
+        }
+        self.each("disable", &enabled);
         let taken_away = self.links()?;
-        self.each("enable", enabled);
+        self.each("enable", &enabled);
         let again = self.links()?;
         let there = again.iter().filter(|(path, target)| {
             with.get(*path) == Some(target) && taken_away.get(*path) != Some(target)
         });
         made.extend(there.map(clone_pair));
         Ok(made)
+    }
+
+    /// Those units that disabling may take a link from: systemctl looks at some hundred files for each
+    /// unit, and most have no link.
+    fn with_links<'a>(&self, units: &[&'a str], links: &BTreeMap<Utf8PathBuf, String>) -> Vec<&'a str> {
+        let of_template = |name: &str| instance_of(name).map(|(template, _)| template);
+        let mut linked: BTreeSet<String> = BTreeSet::new();
+        for (path, target) in links {
+            for name in [path.file_name(), Utf8Path::new(target).file_name()].into_iter().flatten() {
+                linked.extend(of_template(name));
+                linked.insert(name.to_owned());
+            }
+        }
+        let may_have = |unit: &&&str| linked.contains(**unit) || self.names_others(unit);
+        units.iter().filter(may_have).copied().collect()
+    }
+
+    /// Whether a unit may be enabled and disabled together with others, or under another name.
+    fn names_others(&self, unit: &str) -> bool {
+        let template = instance_of(unit).map(|(template, _)| template);
+        let names = std::iter::once(unit.to_owned()).chain(template);
+        let files: Vec<String> = names
+            .flat_map(|name| [CONFIGURED, VENDOR].map(|folder| format!("{}/{name}", relative(folder))))
+            .collect();
+        // A drop-in may say so as well.
+        if files.iter().any(|path| self.dir.is_dir(format!("{path}.d"))) {
+            return true;
+        }
+        files.into_iter().filter_map(|path| self.dir.read_to_string(path).ok()).any(|text| {
+            text.lines()
+                .map(str::trim_start)
+                .any(|line| line.starts_with("Also") || line.starts_with("Alias"))
+        })
     }
 
     fn is_enabled(&self, unit: &str) -> Result<bool> {
