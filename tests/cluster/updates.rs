@@ -12,10 +12,8 @@ const MEMORY_MAX: u64 = 20 * 1024;
 
 #[test]
 fn a_change_that_needs_a_reboot_is_prepared_drained_and_done() {
-    let mut host = Host::new("reboots", "rendered-a");
+    let host = Host::done("reboots");
     machine_config(host.plane, "rendered-reboots", "reboot");
-    host.start("rendered-a");
-    host.until_done("rendered-a");
     let audit = host.plane.audit().unwrap();
     host.wish("rendered-reboots");
     let drains = host.until_done("rendered-reboots");
@@ -29,10 +27,8 @@ fn a_change_that_needs_a_reboot_is_prepared_drained_and_done() {
 
 #[test]
 fn a_change_that_needs_no_reboot_drains_nobody() {
-    let mut host = Host::new("live", "rendered-a");
+    let mut host = Host::done("live");
     machine_config(host.plane, "rendered-live", "live");
-    host.start("rendered-a");
-    host.until_done("rendered-a");
     let audit = host.plane.audit().unwrap();
     host.wish("rendered-live");
     assert_eq!(host.until_done("rendered-live"), Vec::<String>::new());
@@ -47,11 +43,9 @@ fn a_change_that_needs_no_reboot_drains_nobody() {
 
 #[test]
 fn a_bad_config_is_named_and_a_good_one_leads_out() {
-    let mut host = Host::new("bad", "rendered-a");
+    let host = Host::done("bad");
     machine_config(host.plane, "rendered-bad", "refused");
     machine_config(host.plane, "rendered-better", "live");
-    host.start("rendered-a");
-    host.until_done("rendered-a");
     host.wish("rendered-bad");
     let reason = host.until_state("Unreconcilable");
     assert!(reason.contains("rendered-bad"), "{reason}");
@@ -64,11 +58,9 @@ fn a_bad_config_is_named_and_a_good_one_leads_out() {
 
 #[test]
 fn a_change_that_went_back_is_not_driven_again() {
-    let mut host = Host::new("sick", "rendered-a");
+    let host = Host::done("sick");
     machine_config(host.plane, "rendered-sick", "unhealthy");
     machine_config(host.plane, "rendered-cured", "reboot");
-    host.start("rendered-a");
-    host.until_done("rendered-a");
     host.wish("rendered-sick");
     let reason = host.until_state("Degraded");
     assert!(!reason.is_empty());
@@ -88,11 +80,9 @@ fn a_change_that_went_back_is_not_driven_again() {
 
 #[test]
 fn the_newest_of_two_wishes_wins() {
-    let mut host = Host::new("quick", "rendered-a");
+    let host = Host::done("quick");
     machine_config(host.plane, "rendered-quick-1", "reboot");
     machine_config(host.plane, "rendered-quick-2", "reboot");
-    host.start("rendered-a");
-    host.until_done("rendered-a");
     host.wish("rendered-quick-1");
     host.wish("rendered-quick-2");
     host.until_done("rendered-quick-2");
@@ -101,10 +91,8 @@ fn the_newest_of_two_wishes_wins() {
 
 #[test]
 fn a_persons_cordon_stays() {
-    let mut host = Host::new("cordoned", "rendered-a");
+    let host = Host::done("cordoned");
     machine_config(host.plane, "rendered-cordoned", "reboot");
-    host.start("rendered-a");
-    host.until_done("rendered-a");
     host.node.patch(&serde_json::json!({ "spec": { "unschedulable": true } })).unwrap();
     host.wish("rendered-cordoned");
     host.until_done("rendered-cordoned");
@@ -113,10 +101,8 @@ fn a_persons_cordon_stays() {
 
 #[test]
 fn a_killed_daemon_goes_on_where_it_was() {
-    let mut host = Host::new("killed", "rendered-a");
+    let mut host = Host::done("killed");
     machine_config(host.plane, "rendered-killed", "live");
-    host.start("rendered-a");
-    host.until_done("rendered-a");
     host.kill();
     host.wish("rendered-killed");
     host.start("rendered-a");

@@ -40,7 +40,10 @@ pub(super) fn apply_manifests(plane: &ControlPlane) {
     let token = pod_token(plane, NAMESPACE, ACCOUNT, node.name()).unwrap();
     let pod = plane.kubeconfig_with_token("probe", &token).unwrap();
     let start = Instant::now();
-    while plane.kubectl_as(&pod, &["label", "node", "probe", "mcd.test/no=1", "--overwrite"]).is_ok() {
+    // Another label each time: one that is there already is no change, and refused by nobody.
+    while let label = format!("mcd.test/no={}", start.elapsed().as_millis())
+        && plane.kubectl_as(&pod, &["label", "node", "probe", &label, "--overwrite"]).is_ok()
+    {
         assert!(start.elapsed() < PATIENCE, "the admission policies do not act");
         std::thread::sleep(Duration::from_millis(200));
     }
@@ -61,7 +64,7 @@ pub(super) struct Host {
 }
 
 impl Host {
-    pub(super) fn new(name: &str, config: &str) -> Self {
+    fn new(name: &str, config: &str) -> Self {
         let plane = plane();
         let annotations =
             json!({ key("currentConfig"): config, key("desiredConfig"): config, key("state"): "Done" });
@@ -69,6 +72,31 @@ impl Host {
         let token = pod_token(plane, NAMESPACE, ACCOUNT, name).unwrap();
         let kubeconfig = plane.kubeconfig_with_token(name, &token).unwrap();
         Self { node, plane, kubeconfig, daemon: None }
+    }
+
+    /// A node that is Done with `rendered-a`, its daemon running.
+    pub(super) fn done(name: &str) -> Self {
+        let mut host = Self::new(name, "rendered-a");
+        host.start("rendered-a");
+        host.until_done("rendered-a");
+        host.until_started();
+        host
+    }
+
+    /// Waits until the daemon has said what it finds: its annotations are those of before it began.
+    #[track_caller]
+    fn until_started(&self) {
+        let path = format!("{GROUP}/machineconfignodes/{}", self.node.name());
+        let start = Instant::now();
+        loop {
+            let found = self.plane.admin().get(&path).unwrap().body;
+            let conditions = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            if conditions.iter().any(|one| one["type"] == "Updated" && one["status"] == "True") {
+                return;
+            }
+            assert!(start.elapsed() < PATIENCE, "the daemon does not begin: {found:#}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 
     /// Starts the daemon's process, on a simulated host that has `config`.
