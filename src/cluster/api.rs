@@ -2,11 +2,13 @@
 //! request, and never waits longer than [`PATIENCE`].
 
 use std::future::Future;
+use std::path::Path;
 use std::time::Duration;
 
 use http::Request;
 use k8s_openapi::api::core::v1::Node;
-use kube::Client;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
@@ -141,6 +143,17 @@ impl Cluster {
             .map_err(malformed)?;
         bounded(self.client.request(request)).await
     }
+}
+
+/// A client with the address and credentials of this kubeconfig.
+///
+/// # Errors
+///
+/// The file, or what it names, cannot be read: why.
+pub(super) async fn client_of(kubeconfig: &Path) -> Result<Client, String> {
+    let read = Kubeconfig::read_from(kubeconfig).map_err(|error| error.to_string())?;
+    let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await;
+    Client::try_from(config.map_err(|error| error.to_string())?).map_err(|error| error.to_string())
 }
 
 async fn bounded<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, ApiFault> {

@@ -159,10 +159,7 @@ impl<H: HostCall + 'static, D: Drainer + 'static> Daemon<H, D> {
         if let Some(node) = &self.view.node
             && !node.annotations.desired_config.is_empty()
         {
-            let heard = &self.heard;
-            self.machine_config_node
-                .publish(&self.cluster, node, &heard.uid, &heard.roles, &self.progress)
-                .await;
+            self.machine_config_node.publish(&self.cluster, node, &self.heard, &self.progress).await;
         }
     }
 

@@ -56,8 +56,7 @@ pub(super) fn send(cluster: &Cluster, uid: &str, event: &Event) {
 }
 
 fn body(node: &str, uid: &str, event: &Event) -> Value {
-    let now = jiff::Timestamp::now();
-    let seconds = jiff::Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
+    let (now, seconds) = (jiff::Timestamp::now(), super::stamp());
     let message: String = event.message.chars().take(MESSAGE_MAX).collect();
     json!({
         "apiVersion": "v1",

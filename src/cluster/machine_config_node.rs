@@ -7,6 +7,7 @@
 use serde_json::{Value, json};
 
 use super::api::{APPLY, ApiFault, Cluster, GROUP};
+use super::node::Heard;
 use crate::plan::cluster::NodeView;
 use crate::plan::cluster::phase::{Condition, Progress};
 
@@ -32,18 +33,17 @@ impl MachineConfigNode {
         &mut self,
         cluster: &Cluster,
         node: &NodeView,
-        uid: &str,
-        roles: &[String],
+        heard: &Heard,
         progress: &Progress,
     ) {
-        if self.owner != uid {
+        if self.owner != heard.uid {
             // With its Node it went away, too.
-            *self = Self { owner: uid.to_owned(), is_absent: self.is_absent, ..Self::default() };
+            *self = Self { owner: heard.uid.clone(), is_absent: self.is_absent, ..Self::default() };
         }
         if self.is_absent || self.progress.as_ref() == Some(progress) {
             return;
         }
-        match self.write(cluster, node, uid, roles, progress).await {
+        match self.write(cluster, node, heard, progress).await {
             Ok(()) => self.progress = Some(progress.clone()),
             Err(ApiFault::Absent) => {
                 tracing::info!("this cluster has no MachineConfigNodes; none is written");
@@ -63,8 +63,7 @@ impl MachineConfigNode {
         &mut self,
         cluster: &Cluster,
         node: &NodeView,
-        uid: &str,
-        roles: &[String],
+        heard: &Heard,
         progress: &Progress,
     ) -> Result<(), ApiFault> {
         let path = format!("{GROUP}/machineconfignodes/{}", cluster.node);
@@ -78,7 +77,7 @@ impl MachineConfigNode {
         }
         let desired = &node.annotations.desired_config;
         if self.desired != *desired {
-            let body = self.specification(cluster, uid, roles, desired);
+            let body = self.specification(cluster, heard, desired);
             let found: Value = cluster.send("PATCH", &format!("{path}?{MANAGER}"), APPLY, &body).await?;
             self.generation = found["metadata"]["generation"].as_i64().unwrap_or(0);
             self.desired.clone_from(desired);
@@ -112,8 +111,7 @@ impl MachineConfigNode {
     }
 
     fn conditions(&self, progress: &Progress) -> Vec<(Condition, String)> {
-        let now = jiff::Timestamp::now();
-        let now = jiff::Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
+        let now = super::stamp();
         let since = |new: &Condition| {
             self.written
                 .iter()
@@ -123,17 +121,17 @@ impl MachineConfigNode {
         progress.conditions().into_iter().map(|one| (one.clone(), since(&one))).collect()
     }
 
-    fn specification(&self, cluster: &Cluster, uid: &str, roles: &[String], desired: &str) -> Value {
+    fn specification(&self, cluster: &Cluster, heard: &Heard, desired: &str) -> Value {
         json!({
             "apiVersion": "machineconfiguration.openshift.io/v1",
             "kind": "MachineConfigNode",
             "metadata": {
                 "name": cluster.node,
-                "ownerReferences": [{ "apiVersion": "v1", "kind": "Node", "name": cluster.node, "uid": uid }],
+                "ownerReferences": [{ "apiVersion": "v1", "kind": "Node", "name": cluster.node, "uid": heard.uid }],
             },
             "spec": {
                 "node": { "name": cluster.node },
-                "pool": { "name": pool(roles) },
+                "pool": { "name": pool(&heard.roles) },
                 "configVersion": { "desired": desired },
             },
         })

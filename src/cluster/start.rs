@@ -5,11 +5,10 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use anyhow::Result;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::api::Cluster;
+use super::api::{Cluster, client_of};
 use super::daemon::Daemon;
 use super::drainer::Drainer;
 use super::host_call::HostCall;
@@ -71,16 +70,11 @@ async fn client(options: &DaemonOptions) -> Result<Client> {
     let unreadable = |what: String, why: String| {
         Fault::failed(what).why(why).next("run it in a pod with a service account, or give --kubeconfig=FILE")
     };
-    let config = match &options.kubeconfig {
-        Some(path) => {
-            let what = || format!("kubeconfig {}: cannot be used", path.display());
-            let read = Kubeconfig::read_from(path).map_err(|error| unreadable(what(), error.to_string()))?;
-            Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
-                .await
-                .map_err(|error| unreadable(what(), error.to_string()))?
-        }
-        None => Config::incluster()
-            .map_err(|error| unreadable("the cluster cannot be found".to_owned(), error.to_string()))?,
-    };
+    if let Some(path) = &options.kubeconfig {
+        let what = || format!("kubeconfig {}: cannot be used", path.display());
+        return Ok(client_of(path).await.map_err(|why| unreadable(what(), why))?);
+    }
+    let config = Config::incluster()
+        .map_err(|error| unreadable("the cluster cannot be found".to_owned(), error.to_string()))?;
     Ok(Client::try_from(config)?)
 }

@@ -8,11 +8,11 @@ use anyhow::{Context as _, Result};
 use futures_util::{Stream, StreamExt as _};
 use http::Request;
 use k8s_openapi::api::core::v1::Pod;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client, Config};
+use kube::{Api, Client};
 use serde_json::{Value, json};
 
+use crate::cluster::api::client_of;
 use crate::error::Fault;
 use crate::plan::drain::{Evicted, answer, name};
 
@@ -47,11 +47,7 @@ pub async fn kubelet(path: &Path) -> Result<Client> {
             .why(why)
             .next("mount the host's file, and the certificates that it names, read-only at the same paths")
     };
-    let read = Kubeconfig::read_from(path).map_err(|error| unusable(error.to_string()))?;
-    let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
-        .await
-        .map_err(|error| unusable(error.to_string()))?;
-    Ok(Client::try_from(config).map_err(|error| unusable(error.to_string()))?)
+    Ok(client_of(path).await.map_err(unusable)?)
 }
 
 impl Kubelet {
