@@ -13,13 +13,14 @@ use super::drainer::Drainer;
 use super::host_call::HostCall;
 use super::jitter;
 use super::node::Heard;
+use crate::plan::backoff::doubled;
 use crate::plan::cluster::NodeView;
 use crate::plan::cluster::annotations::{Annotations, NodePatch};
 
-/// Before the first repetition.
-const FIRST: Duration = Duration::from_secs(1);
-/// Between later ones, at most.
-const LAST: Duration = Duration::from_secs(60);
+/// Seconds before the first repetition.
+const FIRST: u64 = 1;
+/// Seconds between later ones, at most.
+const LAST: u64 = 60;
 
 /// What waits.
 #[derive(Debug, Default)]
@@ -74,8 +75,8 @@ impl Outbox {
 
     fn failed(&mut self, is_refused: bool) {
         self.tries = self.tries.saturating_add(1);
-        let pause = if is_refused { LAST } else { FIRST * (1 << self.tries.min(7)) / 2 };
-        self.due = Some(Instant::now() + jitter(pause.min(LAST)));
+        let pause = if is_refused { LAST } else { doubled(FIRST, LAST, self.tries) };
+        self.due = Some(Instant::now() + jitter(Duration::from_secs(pause)));
     }
 }
 

@@ -3,6 +3,8 @@
 
 use k8s_openapi::api::core::v1::Pod;
 
+use super::backoff::doubled;
+
 /// The annotation of a pod that the kubelet made from a file of the host.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 /// Longest that pods without an answer of the API server are given.
@@ -46,8 +48,7 @@ fn is_finished(pod: &Pod) -> bool {
 
 /// Seconds to pause before eviction number `attempt` (from 1) is asked for again: 5, 10, 20, 40, then 60.
 pub fn pause(attempt: u32) -> u64 {
-    let doubled = PAUSE_SECONDS.checked_shl(attempt.saturating_sub(1).min(8)).unwrap_or(PAUSE_MAX_SECONDS);
-    doubled.min(PAUSE_MAX_SECONDS)
+    doubled(PAUSE_SECONDS, PAUSE_MAX_SECONDS, attempt)
 }
 
 /// What an answer to an eviction means.

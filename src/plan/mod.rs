@@ -5,6 +5,8 @@
 //! [`Decision::NothingToDo`] is how `mcd` verifies that a change is complete.
 
 pub mod apply;
+#[cfg(feature = "cluster")]
+pub mod backoff;
 pub mod boot;
 #[cfg(feature = "cluster")]
 pub mod cluster;

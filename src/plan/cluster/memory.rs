@@ -2,6 +2,7 @@
 
 use super::view::{FailedStep, Memory, NodeView, Prepared, Step, StepKind, Target};
 use crate::model::wire::{Done, Failed, HostReport, Outcome};
+use crate::plan::backoff::doubled;
 
 /// Seconds before the first retry.
 pub const RETRY_FIRST: i64 = 10;
@@ -10,7 +11,8 @@ pub const RETRY_SLOW: i64 = 600;
 
 /// Seconds before the try after the `attempts`-th failure in a row.
 pub fn delay(attempts: u32) -> i64 {
-    (RETRY_FIRST << attempts.saturating_sub(1).min(10)).min(RETRY_SLOW)
+    let seconds = doubled(RETRY_FIRST.unsigned_abs(), RETRY_SLOW.unsigned_abs(), attempts);
+    i64::try_from(seconds).unwrap_or(RETRY_SLOW)
 }
 
 impl FailedStep {
