@@ -23,8 +23,8 @@ const NAME: &str = "hold";
 #[context("Reading /{HOLD_FILE}")]
 pub fn hold_of(root: &Dir, now: i64) -> Result<Option<Hold>> {
     Ok(durable::read(root, HOLD_FILE)?
-        .map(|bytes| parse(&String::from_utf8_lossy(&bytes)))
-        .filter(|hold| hold.until.is_none_or(|until| until > now)))
+        .map(|bytes| Hold::parse(&String::from_utf8_lossy(&bytes)))
+        .filter(|hold| hold.lasts(now)))
 }
 
 /// Places a hold, instead of one that is there.
@@ -52,15 +52,6 @@ pub fn lift_hold(root: &Dir) -> Result<bool> {
     }
     durable::remove(&root.open_dir(FOLDER)?, NAME)?;
     Ok(true)
-}
-
-fn parse(text: &str) -> Hold {
-    let text = text.trim();
-    let (first, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
-    match first.parse::<jiff::Timestamp>() {
-        Ok(until) => Hold { why: rest.trim().to_owned(), until: Some(until.as_second()) },
-        Err(_) => Hold { why: text.to_owned(), until: None },
-    }
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ pub const LAST_SYNCED: &str = "machineconfiguration.openshift.io/lastSyncedContr
 pub const CORDON: &str = "machineconfiguration.openshift.io/mcd-cordon";
 /// Since when workloads are kept away, in seconds since the epoch. Ours; for the metrics.
 pub const DRAIN_SINCE: &str = "machineconfiguration.openshift.io/mcd-drain-since";
-/// A person holds drains and reboots back: [`mod@super::hold`]. Ours.
+/// A person holds drains and reboots back: [`crate::model::wire::Hold::parse`]. Ours.
 pub const HOLD: &str = "machineconfiguration.openshift.io/mcd-hold";
 
 /// Longest reason, in characters, as the Go daemon cut it.

@@ -16,7 +16,6 @@ pub mod annotations;
 mod degrade;
 mod drain;
 mod drive;
-pub mod hold;
 pub mod memory;
 pub mod phase;
 pub mod reason;

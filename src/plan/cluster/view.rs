@@ -354,7 +354,7 @@ pub enum Waits {
 
 /// The hold that is in force.
 pub fn hold(view: &View, node: &NodeView, host: &HostReport) -> Option<Hold> {
-    let lasting = |hold: &Hold| hold.until.is_none_or(|until| until > view.now);
-    let annotated = super::hold::parse(&node.annotations.hold).filter(lasting);
-    annotated.or_else(|| host.hold.clone().filter(lasting))
+    let annotated = Some(node.annotations.hold.trim()).filter(|text| !text.is_empty()).map(Hold::parse);
+    let lasting = |hold: &Hold| hold.lasts(view.now);
+    annotated.filter(lasting).or_else(|| host.hold.clone().filter(lasting))
 }
