@@ -154,7 +154,7 @@ pub(crate) fn sync_folder(folder: &Dir) -> Result<()> {
     Ok(rustix::fs::fsync(folder.open(".")?)?)
 }
 
-trait RemoveFile {
+pub(super) trait RemoveFile {
     /// Whether there was one.
     fn remove_file_if_there(&self, name: &str) -> std::io::Result<bool>;
 }

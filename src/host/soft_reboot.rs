@@ -139,7 +139,6 @@ impl Host {
             let name = Some(next.name.clone());
             boots.note(BootEntry {
                 boots: times,
-                in_order: known.in_order,
                 ..BootEntry::new(next.id.clone(), name, BootState::Booted, now())
             });
         })

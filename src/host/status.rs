@@ -234,11 +234,7 @@ fn state_of(boots: &BootRecord, status: &DeploymentStatus) -> (Option<String>, O
         BootState::RolledBack => "rolled-back",
         BootState::Other(_) => return (None, None),
     };
-    let cause = match &entry.state {
-        BootState::Failed { cause } => Some(cause.clone()),
-        _ => entry.cause.clone(),
-    };
-    (Some(state.to_owned()), cause)
+    (Some(state.to_owned()), entry.why().map(str::to_owned))
 }
 
 fn notice_of(deployment: &ostree::Deployment, status: &DeploymentStatus, boots: &BootRecord) -> Vec<String> {
@@ -265,8 +261,7 @@ fn notice_of(deployment: &ostree::Deployment, status: &DeploymentStatus, boots: 
 /// A committed change whose deployment is nowhere: the power failed before the shutdown finalised it,
 /// or finalising failed.
 pub(super) fn lost(intent: &Intent, deployments: &[DeploymentStatus]) -> Option<String> {
-    let is_there = deployments.iter().any(|one| one.id.as_ref() == Some(&intent.id));
-    (intent.is_committed() && !is_there).then(|| {
+    (intent.is_committed() && !intent.is_among(deployments)).then(|| {
         let id = &intent.id;
         format!(
             "change {id} was committed and its deployment is lost; `mcd pivot --resume={id}` stages it again"

@@ -5,6 +5,9 @@ use std::net::{TcpStream, ToSocketAddrs as _};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use cap_std_ext::cap_std::ambient_authority;
+use cap_std_ext::cap_std::fs::Dir;
+
 use crate::host::child::{self, Ended};
 use crate::host::reboot::is_systemd;
 use crate::model::health::Weight;
@@ -136,13 +139,9 @@ fn failed_units(timeout: Duration, is_stopped: &dyn Fn() -> bool) -> Result<Stri
 const KINDS: [&str; 8] = ["service", "mount", "socket", "timer", "path", "swap", "automount", "scope"];
 
 fn default_route() -> Result<String, String> {
-    let read = |path: &str| {
-        let root = cap_std_ext::cap_std::fs::Dir::open_ambient_dir(
-            "/proc/net",
-            cap_std_ext::cap_std::ambient_authority(),
-        );
-        root.and_then(|root| root.read_to_string(path)).unwrap_or_default()
-    };
+    let folder =
+        Dir::open_ambient_dir("/proc/net", ambient_authority()).map_err(|error| error.to_string())?;
+    let read = |name: &str| folder.read_to_string(name).unwrap_or_default();
     if has_default_route(&read("route"), &read("ipv6_route")) {
         Ok(String::new())
     } else {

@@ -4,6 +4,7 @@ use anyhow::Result;
 use cap_std_ext::cap_std::fs::{Dir, Permissions, PermissionsExt as _};
 use fn_error_context::context;
 
+use crate::host::durable::RemoveFile as _;
 use crate::host::sysroot::Host;
 use crate::model::health::HealthStatus;
 
@@ -30,19 +31,13 @@ pub fn tell(host: &Host, found: &HealthStatus, motd: Option<&str>) -> Result<()>
     put(&run, FOLDER, FILE, &serde_json::to_string(found)?)?;
     match motd {
         Some(text) => put(&run, MOTD_FOLDER, MOTD, text),
-        None => match run.open_dir(MOTD_FOLDER).and_then(|folder| folder.remove_file(MOTD)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
-            _ => Ok(()),
-        },
+        None => Ok(run.remove_file_if_there(&format!("{MOTD_FOLDER}/{MOTD}")).map(drop)?),
     }
 }
 
 /// What this boot found is over: the next one begins with the same `/run`.
 pub fn forget(host: &Host) -> Result<()> {
-    match run(host)?.remove_file(format!("{FOLDER}/{FILE}")) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
-        _ => Ok(()),
-    }
+    Ok(run(host)?.remove_file_if_there(&format!("{FOLDER}/{FILE}")).map(drop)?)
 }
 
 fn run(host: &Host) -> Result<Dir> {

@@ -76,20 +76,20 @@ fn joined(names: &[String]) -> Option<String> {
 fn change(boots: &BootRecord, status: &HostStatus) -> Option<Change> {
     let entry = boots.entries.iter().rev().find(|entry| entry.state != BootState::Committed)?;
     let made = made_by(entry, status);
-    let (state, cause) = match &entry.state {
-        BootState::Booted => (ChangeState::Booted, None),
-        BootState::Good => (ChangeState::Good, None),
-        BootState::Unproven => (ChangeState::Unproven, entry.cause.clone()),
-        BootState::Failed { cause } => (ChangeState::Failed, Some(cause.clone())),
-        BootState::RolledBack => (ChangeState::RolledBack, None),
-        BootState::Committed | BootState::Other(_) => (ChangeState::Unknown, None),
+    let state = match &entry.state {
+        BootState::Booted => ChangeState::Booted,
+        BootState::Good => ChangeState::Good,
+        BootState::Unproven => ChangeState::Unproven,
+        BootState::Failed { .. } => ChangeState::Failed,
+        BootState::RolledBack => ChangeState::RolledBack,
+        BootState::Committed | BootState::Other(_) => ChangeState::Unknown,
     };
     Some(Change {
         id: entry.id.clone(),
         config: made.and_then(config_of),
         image: made.and_then(|made| made.image.as_ref()).map(ToString::to_string),
         state,
-        cause,
+        cause: entry.why().map(str::to_owned),
     })
 }
 

@@ -1,7 +1,6 @@
 //! Requests and replies as files below `/run/mcd`.
 
 use std::io::Write as _;
-use std::os::fd::OwnedFd;
 
 use anyhow::{Context as _, Result};
 use cap_std_ext::cap_std::fs::{Dir, File, OpenOptions, OpenOptionsExt};
@@ -273,11 +272,6 @@ impl Replies {
             Ok(done) => ReplyBody::Done(Box::new(done)),
             Err(failed) => ReplyBody::Failed(failed),
         })
-    }
-
-    /// The file, for a process that must keep the lock.
-    pub fn lock(&self) -> Result<OwnedFd> {
-        Ok(rustix::io::fcntl_dupfd_cloexec(&self.file, 3)?)
     }
 
     fn append(&mut self, body: ReplyBody) -> Result<()> {

@@ -31,9 +31,6 @@ pub struct BootRecord {
     /// The last automatic rollback, until the next change is good.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub went_back: Option<WentBack>,
-    /// Boots without a verdict after which the hook goes back; none for the default.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tries: Option<u32>,
     /// What a newer version added.
     #[serde(flatten)]
     pub extra: Map<String, Value>,
@@ -55,12 +52,6 @@ pub struct BootEntry {
     /// When the state was last changed, in seconds since the epoch by the clock of then.
     #[serde(default)]
     pub when: i64,
-    /// Boots in a row that systemd ended in order before there was a verdict.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub in_order: u32,
-    /// The last boot was ended in order without a verdict; the next one counts it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub ended: bool,
     /// Required health checks that failed on the system that the change was made from.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failing_before: Vec<String>,
@@ -176,18 +167,20 @@ impl BootEntry {
             state,
             boots: 0,
             when,
-            in_order: 0,
-            ended: false,
             failing_before: Vec::new(),
             cause: None,
             arguments: None,
             extra: Map::new(),
         }
     }
-}
 
-fn is_zero(number: &u32) -> bool {
-    *number == 0
+    /// Why it failed, or was given up.
+    pub fn why(&self) -> Option<&str> {
+        match &self.state {
+            BootState::Failed { cause } => Some(cause),
+            _ => self.cause.as_deref(),
+        }
+    }
 }
 
 impl BootState {
