@@ -18,7 +18,7 @@ use crate::error::Fault;
 
 use super::digest::Digest;
 use super::image_ref::OsImage;
-use super::status::DeploymentName;
+use super::status::{DeploymentName, DeploymentStatus};
 
 /// The folder of the records, seen from `/var`.
 pub const DIRECTORY: &str = "lib/mcd";
@@ -220,6 +220,11 @@ impl Intent {
     /// Whether the switch was asked for: only then may a boot act on it.
     pub fn is_committed(&self) -> bool {
         self.state == IntentState::Committed
+    }
+
+    /// Whether one of these deployments, staged or not, is what it made.
+    pub fn is_among(&self, deployments: &[DeploymentStatus]) -> bool {
+        deployments.iter().any(|one| one.id.as_ref() == Some(&self.id))
     }
 
     /// Whether it brings what this digest asks for.

@@ -64,7 +64,7 @@ fn lost(session: &Session) -> Result<Option<Intent>> {
     let Some(intent) = session.host.intent()?.filter(|intent| intent.is_committed() && !intent.live) else {
         return Ok(None);
     };
-    let is_there = session.host.status()?.deployments.iter().any(|one| one.id.as_ref() == Some(&intent.id));
+    let is_there = intent.is_among(&session.host.status()?.deployments);
     let is_over = session.host.boots()?.entry(&intent.id).is_some_and(|entry| entry.state.is_verdict());
     Ok((!is_there && !is_over).then_some(intent))
 }

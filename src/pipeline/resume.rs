@@ -32,7 +32,7 @@ pub fn resume(session: &Session, id: Option<&str>, may_wait: bool) -> Result<Out
     if intent.live {
         return super::config::resume_live(session, &intent, may_wait);
     }
-    if host.deployments.iter().any(|deployment| deployment.id.as_deref() == Some(&intent.id)) {
+    if intent.is_among(&host.deployments) {
         return nothing_to_do(&host);
     }
     refuse_failed_before(session, &intent.commit, &intent.kernel_arguments)?;
