@@ -125,9 +125,7 @@ impl HostLocked<'_> {
             gio::Cancellable::NONE,
         )?;
         // Whoever reboots next, in whatever way, must not be faster than OSTree's path unit.
-        if let Err(error) = super::reboot::finalise_at_shutdown() {
-            tracing::warn!("{error:#}");
-        }
+        self.note_staged();
         Ok(staged)
     }
 

@@ -3,7 +3,7 @@
 //! It covers deploy, converge and records, for as long as these take. A download never holds it.
 //! [`HostLocked`] is the proof of holding it: everything that changes the host is a method of it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -12,6 +12,7 @@ use ostree::{gio, glib};
 use rustix::fs::StatVfsMountFlags;
 
 use super::lock_holder::describe_holder;
+use super::reboot;
 use super::sysroot::{Host, read_only};
 use crate::error::{ExitKind, Fault};
 use crate::model::event::{Event, EventSink};
@@ -50,6 +51,8 @@ pub struct HostLocked<'h> {
     /// The deployments. Replaced as a whole when they change: libostree's own reloading goes by a
     /// time stamp, and misses what changes within one tick of the clock.
     sysroot: RefCell<ostree::Sysroot>,
+    /// Something was staged under it.
+    staged: Cell<bool>,
 }
 
 impl Host {
@@ -102,7 +105,12 @@ impl Host {
             return Ok(None);
         }
         // The guard first: it must let go when loading fails.
-        let locked = HostLocked { host: self, sysroot: RefCell::new(Clone::clone(&lock)), lock };
+        let locked = HostLocked {
+            host: self,
+            sysroot: RefCell::new(Clone::clone(&lock)),
+            staged: Cell::new(false),
+            lock,
+        };
         locked.reload()?;
         Ok(Some(locked))
     }
@@ -135,11 +143,23 @@ impl<'h> HostLocked<'h> {
         self.sysroot.replace(self.host.load()?);
         Ok(())
     }
+
+    /// Remembers to make sure, once the lock is free, that what was staged is finalised.
+    pub(super) fn note_staged(&self) {
+        self.staged.set(true);
+    }
 }
 
 impl Drop for HostLocked<'_> {
     fn drop(&mut self) {
         self.lock.unlock();
+        // Never before: systemd starts the finalising service after OSTree's ostree-boot-complete.service,
+        // which takes this lock. Waiting for one while holding the other would end only with the boot.
+        if self.staged.get()
+            && let Err(error) = reboot::finalise_at_shutdown()
+        {
+            tracing::warn!("{error:#}");
+        }
     }
 }
 

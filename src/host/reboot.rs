@@ -4,11 +4,13 @@
 //! and the update would silently not be there.
 
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use fn_error_context::context;
 use serde::Deserialize;
 
+use super::child;
 use crate::error::Fault;
 use crate::model::event::{Event, EventSink};
 
@@ -18,6 +20,9 @@ const SYSTEMD_STAMP: &str = "/run/systemd/system";
 const FINALISE: &str = "ostree-finalize-staged.service";
 /// What it works on; dies with the power.
 const STAGED: &str = "/run/ostree/staged-deployment";
+/// How long its start may take: it does nothing by itself, but comes after other units of a boot. The job
+/// stays queued when this is over.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// The operation that a blocker of a reboot names.
 const SHUTDOWN: &str = "shutdown";
 /// The mode of an inhibitor that refuses, as opposed to one that only delays.
@@ -71,14 +76,16 @@ pub(super) fn refuse_blocked(force: bool, sink: &dyn EventSink) -> Result<()> {
 ///
 /// OSTree leaves that to a path unit, which starts the service some time after the deployment was
 /// staged: a shutdown before that would skip it, and the update would silently not be there.
+///
+/// It waits until the service runs, which may be after others of this boot that take the host lock:
+/// never to be called by who holds that.
 #[context("Starting {FINALISE}, which finalises the staged deployment at shutdown")]
 pub fn finalise_at_shutdown() -> Result<()> {
     if !is_systemd() || rustix::fs::stat(STAGED).is_err() {
         return Ok(());
     }
-    let output =
-        Command::new("systemctl").args(["start", FINALISE]).output().context("Starting systemctl")?;
-    anyhow::ensure!(output.status.success(), "systemctl: {}", String::from_utf8_lossy(&output.stderr).trim());
+    let ended = child::run(Command::new("systemctl").args(["start", FINALISE]), START_TIMEOUT, &|| false);
+    anyhow::ensure!(ended.passed, "systemctl: {}", ended.said);
     Ok(())
 }
 

@@ -368,6 +368,14 @@ fn root_nspawn_finalising_that_fails_is_told_and_done_again() {
     mcd(&machine, &["pivot", &image("v2"), "--karg-append", "nosmt"]);
     // A /boot that cannot be written when it is finalised: what a full one is to libostree, too.
     let boot = host.sysroot.path().join("boot");
+    // OSTree's own look back at the failure takes the host lock, and here it does so after the change
+    // is staged again: neither may wait for the other.
+    machine
+        .shell(
+            "d=/etc/systemd/system/ostree-boot-complete.service.d; mkdir -p $d
+             printf '[Service]\nExecStartPre=/usr/bin/sleep 2\n' > $d/late.conf",
+        )
+        .unwrap();
     let frozen = Frozen::new(&boot);
     machine.shell("systemctl reboot").unwrap();
     wait_until_down(machine);
