@@ -10,6 +10,7 @@ use super::rollback::{RollBack, RolledBack};
 use super::sysroot::Host;
 use crate::model::boots::{BootEntry, BootRecord, BootState, WentBack, WentBackBy};
 use crate::model::status::{DeploymentName, DeploymentStatus, HostStatus};
+use crate::plan::boot_count::{self, OnDisk};
 use crate::plan::health::{Begin, begin};
 
 /// What giving up did.
@@ -64,7 +65,7 @@ impl HostLocked<'_> {
             return Ok(GaveUp::Stays { why: "no deployment of this sysroot runs".to_owned() });
         };
         let boots = self.boots()?;
-        let Some(target) = good_to_go_back_to(&boots, &status) else {
+        let Some(target) = good_to_go_back_to(&boots, booted, &status) else {
             let entry = given_up(booted, cause, &by);
             self.edit_boots(|boots| boots.note(entry))?;
             return Ok(GaveUp::Stays { why: "no other deployment of this host proved good".to_owned() });
@@ -93,14 +94,25 @@ pub(super) fn given_up(deployment: &DeploymentStatus, cause: &str, by: &WentBack
     BootEntry::new(entry_id(deployment), name, BootState::Failed { cause }, now())
 }
 
-/// The deployment that an automatic rollback goes to: one that proved good, and does not run. The one
-/// with our pin first, then the newest.
-fn good_to_go_back_to<'a>(boots: &BootRecord, status: &'a HostStatus) -> Option<&'a DeploymentStatus> {
-    let good = status.deployments.iter().filter(|one| !one.booted && !one.staged).filter_map(|one| {
-        let entry = entry_of(boots, one).filter(|entry| entry.state == BootState::Good)?;
-        Some((boots.kept.as_ref() == Some(&one.name), entry.when, one))
-    });
-    good.max_by_key(|(is_kept, when, _)| (*is_kept, *when)).map(|(_, _, one)| one)
+/// The deployment that an automatic rollback from `booted` goes to.
+fn good_to_go_back_to<'a>(
+    boots: &BootRecord,
+    booted: &DeploymentStatus,
+    status: &'a HostStatus,
+) -> Option<&'a DeploymentStatus> {
+    let all = on_disk(status);
+    let good = boot_count::good_to_go_back_to(boots, &on_disk_of(booted), &all)?;
+    status.deployments.iter().find(|one| one.name == good.name)
+}
+
+/// The deployments that are finalised, for decisions.
+pub(super) fn on_disk(status: &HostStatus) -> Vec<OnDisk> {
+    status.deployments.iter().filter(|one| !one.staged).map(on_disk_of).collect()
+}
+
+/// One of them.
+pub(super) fn on_disk_of(deployment: &DeploymentStatus) -> OnDisk {
+    OnDisk { name: deployment.name.clone(), id: deployment.id.clone() }
 }
 
 /// What the verdict on the running deployment begins with.

@@ -26,6 +26,7 @@ pub mod trust;
 
 #[cfg(feature = "ostree")]
 mod boot_file;
+mod boot_slots;
 #[cfg(feature = "ostree")]
 mod cancel;
 #[cfg(feature = "ostree")]
