@@ -5,7 +5,6 @@ use anyhow::Result;
 use cap_std_ext::cap_std::fs::Dir;
 
 use super::boot_slots;
-use super::confirm;
 use super::deploy::DeployRequest;
 use super::host_lock::HostLocked;
 use super::now;
@@ -93,9 +92,7 @@ impl HostLocked<'_> {
             for deployment in undone {
                 let name = Some(deployment.name.clone());
                 boots.note(match &given_up {
-                    Some(back) if back.from == entry_id(deployment) => {
-                        confirm::given_up(deployment, &back.cause, &back.by)
-                    }
+                    Some(back) if back.from == entry_id(deployment) => BootEntry::given_up(back, now()),
                     _ => BootEntry::new(entry_id(deployment), name, BootState::RolledBack, now()),
                 });
             }

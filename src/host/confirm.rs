@@ -65,33 +65,22 @@ impl HostLocked<'_> {
             return Ok(GaveUp::Stays { why: "no deployment of this sysroot runs".to_owned() });
         };
         let boots = self.boots()?;
-        let Some(target) = good_to_go_back_to(&boots, booted, &status) else {
-            let entry = given_up(booted, cause, &by);
-            self.edit_boots(|boots| boots.note(entry))?;
-            return Ok(GaveUp::Stays { why: "no other deployment of this host proved good".to_owned() });
-        };
+        let target = good_to_go_back_to(&boots, booted, &status);
         let went_back = WentBack {
             from: entry_id(booted),
             deployment: Some(booted.name.clone()),
-            to: Some(target.name.clone()),
+            to: target.map(|target| target.name.clone()),
             cause: cause.to_owned(),
             by,
             when: now(),
         };
+        let Some(target) = target else {
+            self.edit_boots(|boots| boots.note(BootEntry::given_up(&went_back, now())))?;
+            return Ok(GaveUp::Stays { why: "no other deployment of this host proved good".to_owned() });
+        };
         let asked = RollBack { to: Some(&target.name), who: "mcd, automatically", why: Some(cause) };
         self.go_back(&asked, Some(&went_back)).map(GaveUp::WentBack)
     }
-}
-
-/// The entry of a deployment that is given up.
-pub(super) fn given_up(deployment: &DeploymentStatus, cause: &str, by: &WentBackBy) -> BootEntry {
-    let name = Some(deployment.name.clone());
-    let cause = cause.to_owned();
-    if *by == WentBackBy::BootCount {
-        let entry = BootEntry::new(entry_id(deployment), name, BootState::Unproven, now());
-        return BootEntry { cause: Some(cause), ..entry };
-    }
-    BootEntry::new(entry_id(deployment), name, BootState::Failed { cause }, now())
 }
 
 /// The deployment that an automatic rollback from `booted` goes to.

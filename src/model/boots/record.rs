@@ -186,6 +186,16 @@ impl BootEntry {
         }
     }
 
+    /// A change that was left: unproven, where boots were only counted, else failed.
+    pub fn given_up(back: &WentBack, when: i64) -> Self {
+        let cause = back.cause.clone();
+        let entry = |state| Self::new(&back.from, back.deployment.clone(), state, when);
+        match back.by {
+            WentBackBy::BootCount => Self { cause: Some(cause), ..entry(BootState::Unproven) },
+            _ => entry(BootState::Failed { cause }),
+        }
+    }
+
     /// Why it failed, or was given up.
     pub fn why(&self) -> Option<&str> {
         match &self.state {
