@@ -150,6 +150,12 @@ pub struct BootArgs {
     /// The root of the deployment that is about to start; without it, the running one
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
+    /// Run by the unit early in the boot: what must be left is left, and the machine reboots
+    #[arg(long, hide = true, conflicts_with = "root")]
+    pub early: bool,
+    /// Run by the unit when it is stopped
+    #[arg(long, hide = true, conflicts_with_all = ["root", "early"])]
+    pub ending: bool,
     /// Print JSON on stdout
     #[arg(long)]
     pub json: bool,

@@ -23,7 +23,7 @@ use crate::ui::Printer;
 /// Carries a request out.
 pub(super) fn run(request: ConfigRequest, printer: &Printer) -> Result<Ended> {
     match request {
-        ConfigRequest::Boot(root) => boot::run(root, printer),
+        ConfigRequest::Boot(part) => boot::run(part, printer),
         #[cfg(feature = "ostree")]
         ConfigRequest::Apply(options) => apply::run(options, printer),
         #[cfg(feature = "ostree")]

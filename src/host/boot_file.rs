@@ -1,30 +1,21 @@
 //! The boot file, `/ostree/mcd-boots` on the physical root: what the boot hook, the health checks and
-//! the request files must know of each change, also in an initramfs and on a full disk.
-//!
-//! It has its whole size from the start. A write goes to the slot that is not the newest valid one, so
-//! that a power cut leaves the other.
+//! the request files must know of each change.
 
-use std::io::Write;
+use anyhow::Result;
+use cap_std_ext::cap_std::fs::Dir;
 
-use anyhow::{Context, Result};
-use cap_std_ext::cap_std::fs::{Dir, FileExt, OpenOptions, OpenOptionsExt};
-use fn_error_context::context;
-
-use super::confirm;
+use super::boot_slots;
 use super::deploy::DeployRequest;
-use super::durable;
 use super::host_lock::HostLocked;
 use super::now;
 use super::sysroot::Host;
 use crate::model::boots::{
-    BootEntry, BootFile, BootRecord, BootState, FILE_SIZE, RequestOutcome, RequestRecord, WentBack,
+    BootEntry, BootFile, BootRecord, BootState, RequestOutcome, RequestRecord, WentBack,
 };
 use crate::model::digest::Digest;
 use crate::model::kargs::KernelArguments;
 use crate::model::status::{DeploymentName, DeploymentStatus};
 
-const FOLDER: &str = "ostree";
-const FILE: &str = "mcd-boots";
 /// Links by UUID to all file systems' devices, kept by udev.
 const BY_UUID: &str = "/dev/disk/by-uuid";
 
@@ -35,7 +26,7 @@ impl Host {
     }
 
     pub(super) fn boot_file(&self) -> Result<BootFile> {
-        Ok(BootFile::decode(&read(self.root())?.unwrap_or_default()))
+        boot_slots::read(self.root())
     }
 
     /// Why a change must not be made again by itself: its commit, with these kernel arguments, failed
@@ -66,22 +57,14 @@ impl HostLocked<'_> {
     }
 
     /// Changes the boot file. Durable when this returns.
-    #[context("Writing the boot file /{FOLDER}/{FILE}")]
     pub(super) fn edit_boots(&self, edit: impl FnOnce(&mut BootRecord)) -> Result<()> {
         let root = self.host().root();
-        let before = self.host().boot_file()?;
-        let mut record = before.record.clone();
-        edit(&mut record);
-        if let Some(uuid) = boot_uuid(root) {
-            record.boot_uuid = Some(uuid);
-        }
-        let write = before.encode_next(&record)?;
-        let file = match open(root)? {
-            Some(file) => file,
-            None => create(root)?,
-        };
-        file.write_all_at(&write.bytes, write.slot.offset())?;
-        Ok(file.sync_data()?)
+        boot_slots::edit(root, |record| {
+            edit(record);
+            if let Some(uuid) = boot_uuid(root) {
+                record.boot_uuid = Some(uuid);
+            }
+        })
     }
 
     /// A change is about to be deployed; once it is, under this name.
@@ -104,18 +87,16 @@ impl HostLocked<'_> {
         given_up: Option<&WentBack>,
     ) -> Result<()> {
         self.edit_boots(|boots| {
+            // The boot hook says why before it has this done, by whichever version of `mcd` there is.
+            let given_up = given_up.or(boots.went_back.as_ref()).cloned();
             for deployment in undone {
                 let name = Some(deployment.name.clone());
-                boots.note(match given_up {
-                    Some(back) if back.from == entry_id(deployment) => {
-                        confirm::given_up(deployment, &back.cause, &back.by)
-                    }
+                boots.note(match &given_up {
+                    Some(back) if back.from == entry_id(deployment) => BootEntry::given_up(back, now()),
                     _ => BootEntry::new(entry_id(deployment), name, BootState::RolledBack, now()),
                 });
             }
-            if given_up.is_some() {
-                boots.went_back = given_up.cloned();
-            }
+            boots.went_back = given_up;
             if let Some(digest) = request {
                 boots.note_request(RequestRecord::new(digest.clone(), RequestOutcome::RolledBack, now()));
             }
@@ -143,32 +124,6 @@ pub(super) fn entry_id(deployment: &DeploymentStatus) -> String {
 pub(super) fn entry_of<'a>(boots: &'a BootRecord, deployment: &DeploymentStatus) -> Option<&'a BootEntry> {
     let own = boots.entry(&entry_id(deployment));
     own.filter(|entry| entry.deployment.as_ref().is_none_or(|name| *name == deployment.name))
-}
-
-fn read(root: &Dir) -> Result<Option<Vec<u8>>> {
-    durable::read(&root.open_dir(FOLDER)?, FILE).context("Reading the boot file")
-}
-
-fn open(root: &Dir) -> Result<Option<cap_std_ext::cap_std::fs::File>> {
-    match root.open_dir(FOLDER)?.open_with(FILE, OpenOptions::new().read(true).write(true)) {
-        Ok(file) => Ok(Some(file)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Makes the file with all its blocks, before it is of use to anybody.
-fn create(root: &Dir) -> Result<cap_std_ext::cap_std::fs::File> {
-    let folder = root.open_dir(FOLDER)?;
-    let temporary = format!("{FILE}.new");
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(true).mode(0o600);
-    let mut file = folder.open_with(&temporary, &options)?;
-    file.write_all(&[0; FILE_SIZE])?;
-    file.sync_all()?;
-    folder.rename(&temporary, &folder, FILE)?;
-    durable::sync_folder(&folder)?;
-    Ok(file)
 }
 
 /// The UUID of the file system of `/boot`, by which the boot hook finds it. Where udev knows none

@@ -10,6 +10,7 @@ use super::rollback::{RollBack, RolledBack};
 use super::sysroot::Host;
 use crate::model::boots::{BootEntry, BootRecord, BootState, WentBack, WentBackBy};
 use crate::model::status::{DeploymentName, DeploymentStatus, HostStatus};
+use crate::plan::boot_count::{self, OnDisk};
 use crate::plan::health::{Begin, begin};
 
 /// What giving up did.
@@ -64,43 +65,43 @@ impl HostLocked<'_> {
             return Ok(GaveUp::Stays { why: "no deployment of this sysroot runs".to_owned() });
         };
         let boots = self.boots()?;
-        let Some(target) = good_to_go_back_to(&boots, &status) else {
-            let entry = given_up(booted, cause, &by);
-            self.edit_boots(|boots| boots.note(entry))?;
-            return Ok(GaveUp::Stays { why: "no other deployment of this host proved good".to_owned() });
-        };
+        let target = good_to_go_back_to(&boots, booted, &status);
         let went_back = WentBack {
             from: entry_id(booted),
             deployment: Some(booted.name.clone()),
-            to: Some(target.name.clone()),
+            to: target.map(|target| target.name.clone()),
             cause: cause.to_owned(),
             by,
             when: now(),
+        };
+        let Some(target) = target else {
+            self.edit_boots(|boots| boots.note(BootEntry::given_up(&went_back, now())))?;
+            return Ok(GaveUp::Stays { why: "no other deployment of this host proved good".to_owned() });
         };
         let asked = RollBack { to: Some(&target.name), who: "mcd, automatically", why: Some(cause) };
         self.go_back(&asked, Some(&went_back)).map(GaveUp::WentBack)
     }
 }
 
-/// The entry of a deployment that is given up.
-pub(super) fn given_up(deployment: &DeploymentStatus, cause: &str, by: &WentBackBy) -> BootEntry {
-    let name = Some(deployment.name.clone());
-    let cause = cause.to_owned();
-    if *by == WentBackBy::BootCount {
-        let entry = BootEntry::new(entry_id(deployment), name, BootState::Unproven, now());
-        return BootEntry { cause: Some(cause), ..entry };
-    }
-    BootEntry::new(entry_id(deployment), name, BootState::Failed { cause }, now())
+/// The deployment that an automatic rollback from `booted` goes to.
+fn good_to_go_back_to<'a>(
+    boots: &BootRecord,
+    booted: &DeploymentStatus,
+    status: &'a HostStatus,
+) -> Option<&'a DeploymentStatus> {
+    let all = on_disk(status);
+    let good = boot_count::good_to_go_back_to(boots, &on_disk_of(booted), &all)?;
+    status.deployments.iter().find(|one| one.name == good.name)
 }
 
-/// The deployment that an automatic rollback goes to: one that proved good, and does not run. The one
-/// with our pin first, then the newest.
-fn good_to_go_back_to<'a>(boots: &BootRecord, status: &'a HostStatus) -> Option<&'a DeploymentStatus> {
-    let good = status.deployments.iter().filter(|one| !one.booted && !one.staged).filter_map(|one| {
-        let entry = entry_of(boots, one).filter(|entry| entry.state == BootState::Good)?;
-        Some((boots.kept.as_ref() == Some(&one.name), entry.when, one))
-    });
-    good.max_by_key(|(is_kept, when, _)| (*is_kept, *when)).map(|(_, _, one)| one)
+/// The deployments that are finalised, for decisions.
+pub(super) fn on_disk(status: &HostStatus) -> Vec<OnDisk> {
+    status.deployments.iter().filter(|one| !one.staged).map(on_disk_of).collect()
+}
+
+/// One of them.
+pub(super) fn on_disk_of(deployment: &DeploymentStatus) -> OnDisk {
+    OnDisk { name: deployment.name.clone(), id: deployment.id.clone() }
 }
 
 /// What the verdict on the running deployment begins with.

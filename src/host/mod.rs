@@ -26,6 +26,9 @@ pub mod trust;
 
 #[cfg(feature = "ostree")]
 mod boot_file;
+pub mod boot_hook;
+pub mod boot_note;
+mod boot_slots;
 #[cfg(feature = "ostree")]
 mod cancel;
 #[cfg(feature = "ostree")]
@@ -37,6 +40,8 @@ mod confirm;
 #[cfg(feature = "ostree")]
 mod deploy;
 pub(crate) mod durable;
+#[cfg(feature = "ostree")]
+mod early_boot;
 #[cfg(feature = "ostree")]
 mod etc_merge;
 #[cfg(feature = "ostree")]
@@ -76,6 +81,7 @@ pub use {
     configured::{Configured, ToldBy},
     confirm::{GaveUp, Judging},
     deploy::{DeployRequest, Deployed},
+    early_boot::is_shutting_down,
     etc_merge::EtcConflict,
     host_lock::{HostLocked, Wait},
     pin::Pinned,

@@ -25,6 +25,8 @@ const STAGED: &str = "/run/ostree/staged-deployment";
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// The operation that a blocker of a reboot names.
 const SHUTDOWN: &str = "shutdown";
+/// More than every service may take to stop, one after the other, in its default time.
+const GOING_DOWN: std::time::Duration = std::time::Duration::from_secs(1800);
 /// The mode of an inhibitor that refuses, as opposed to one that only delays.
 const BLOCK: &str = "block";
 
@@ -58,6 +60,14 @@ pub fn ask(force: bool, sink: &dyn EventSink) -> Result<()> {
     finalise_at_shutdown()?;
     sink.event(Event::Note { message: "rebooting".to_owned() });
     systemctl_reboot(force)
+}
+
+/// Asks for a reboot whatever inhibits it, and does not return while the machine goes down: whoever waits
+/// for the caller must not begin. systemd ends it.
+pub fn ask_and_wait(sink: &dyn EventSink) -> Result<()> {
+    ask(true, sink)?;
+    std::thread::sleep(GOING_DOWN);
+    anyhow::bail!("the machine does not go down");
 }
 
 /// Refuses where an inhibitor blocks a reboot; with `force` it is only told.

@@ -12,18 +12,18 @@ use std::time::Duration;
 use anyhow::Result;
 use fn_error_context::context;
 
-use super::boot_file::entry_id;
 use super::child;
+use super::confirm::on_disk_of;
 use super::host_lock::Wait;
 use super::now;
 use super::reboot;
 use super::sysroot::Host;
 use crate::error::Fault;
-use crate::model::boots::{BootEntry, BootState};
 use crate::model::event::{Event, EventSink};
 use crate::model::kargs::KernelArguments;
-use crate::model::status::{DeploymentName, DeploymentStatus};
+use crate::model::status::DeploymentStatus;
 use crate::options::Reboot;
+use crate::plan::boot_count::{Count, OnDisk, count};
 use crate::plan::reboot::{Facts, obstacle};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -122,33 +122,28 @@ impl Host {
         let status = self.status()?;
         let next = status.next_boot().filter(|next| !next.staged);
         let Some(next) = next else { anyhow::bail!("the staged deployment could not be finalised") };
-        let id = entry_id(next);
-        let boots = self.boots()?.entry(&id).map_or(0, |entry| entry.boots);
-        Ok(Next { id, name: next.name.clone(), boots })
+        let disk = on_disk_of(next);
+        let boots = self.boots()?.entry(&disk.entry_id()).map_or(0, |entry| entry.boots);
+        Ok(Next { disk, boots })
     }
 
     /// Counts the boot that begins, unless `mcd boot` did.
     fn count(&self, next: &Next) -> Result<()> {
         let locked = self.lock(Wait::No)?;
-        locked.edit_boots(|boots| {
-            let Some(known) = boots.entry(&next.id).cloned() else { return };
-            if known.state.is_verdict() || known.boots != next.boots {
-                return;
-            }
-            let times = known.boots.saturating_add(1);
-            let name = Some(next.name.clone());
-            boots.note(BootEntry {
-                boots: times,
-                ..BootEntry::new(next.id.clone(), name, BootState::Booted, now())
-            });
-        })
+        let boots = locked.boots()?;
+        if boots.entry(&next.disk.entry_id()).is_none_or(|known| known.boots != next.boots) {
+            return Ok(());
+        }
+        match count(&boots, &next.disk, &[], now()) {
+            Count::Boot(entry) | Count::Stays { entry, .. } => locked.edit_boots(|boots| boots.note(entry)),
+            Count::No | Count::GoBack(_) => Ok(()),
+        }
     }
 }
 
 /// What the switch goes to.
 struct Next {
-    id: String,
-    name: DeploymentName,
+    disk: OnDisk,
     boots: u32,
 }
 

@@ -93,6 +93,7 @@ impl Host {
         };
         notices.extend(intent.as_ref().and_then(|intent| lost(intent, &deployments)));
         notices.extend(self.finalize_failure());
+        notices.extend(self.degraded(&deployments));
         Ok(HostStatus {
             version: STATUS_VERSION,
             sysroot: self.path().to_owned(),
@@ -102,6 +103,13 @@ impl Host {
             health: super::health::last_told(self),
             notices,
         })
+    }
+
+    /// Why this boot went on although something is wrong with it.
+    fn degraded(&self, deployments: &[DeploymentStatus]) -> Option<String> {
+        let booted = deployments.iter().find(|one| one.booted)?;
+        let why = super::boot_note::read(&booted.name).degraded?;
+        Some(format!("this system is degraded: {why}"))
     }
 
     fn finalize_failure(&self) -> Option<String> {

@@ -1,6 +1,7 @@
 //! Nouns without effects: parsed, validated, printable.
 
 pub mod applied;
+pub mod boot_note;
 pub mod boot_order;
 pub mod boots;
 pub mod config;

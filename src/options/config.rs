@@ -19,10 +19,23 @@ pub enum ConfigRequest {
     Verify(VerifyOptions),
     /// `validate`.
     Validate(Vec<ConfigFile>),
-    /// `boot`, of the root at this path or of the running one.
-    Boot(Option<PathBuf>),
+    /// `boot`.
+    Boot(BootPart),
     /// `forget`.
     Forget(ForgetOptions),
+}
+
+/// A part of a boot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BootPart {
+    /// Before the root at this path starts.
+    Before(PathBuf),
+    /// In the running system, asked for by a person: it only lays down.
+    Running,
+    /// Early in the running system.
+    Early,
+    /// When that ends.
+    Ending,
 }
 
 /// Where a config is read from.
@@ -131,7 +144,12 @@ pub(super) fn read(verb: ConfigVerb) -> Result<ConfigRequest, Fault> {
             wait: !args.wait.no_wait,
         }),
         ConfigVerb::Validate(args) => ConfigRequest::Validate(files(args.files, "validate")?),
-        ConfigVerb::Boot(args) => ConfigRequest::Boot(args.root),
+        ConfigVerb::Boot(args) => ConfigRequest::Boot(match args.root {
+            Some(root) => BootPart::Before(root),
+            None if args.early => BootPart::Early,
+            None if args.ending => BootPart::Ending,
+            None => BootPart::Running,
+        }),
         ConfigVerb::Forget(args) => ConfigRequest::Forget(ForgetOptions {
             place: place(args.target),
             keep: args.keep,

@@ -8,6 +8,7 @@ pub mod apply;
 #[cfg(feature = "cluster")]
 pub mod backoff;
 pub mod boot;
+pub mod boot_count;
 #[cfg(feature = "cluster")]
 pub mod cluster;
 pub mod config;

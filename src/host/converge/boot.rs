@@ -54,6 +54,16 @@ pub struct BootReport {
 /// Makes a root hold what belongs on it. A damaged record is told, and never stops it. The caller holds
 /// the host lock.
 pub fn boot(root: &Root, stage: BootStage, now: i64) -> Result<BootReport> {
+    boot_with(root, stage, now, &mut || Ok(()))
+}
+
+/// The same; `before_change` is called before the first change.
+pub fn boot_with(
+    root: &Root,
+    stage: BootStage,
+    now: i64,
+    before_change: &mut dyn FnMut() -> Result<()>,
+) -> Result<BootReport> {
     let mut state = effective(root)?;
     // `/var`, where the record of a live apply stands, is there in the real root only.
     let cut = if stage == BootStage::Running { cut::find(root, &mut state) } else { None };
@@ -86,6 +96,7 @@ pub fn boot(root: &Root, stage: BootStage, now: i64) -> Result<BootReport> {
         }
     }
     if !waiting.is_empty() {
+        before_change()?;
         let request = Converge { to: &state.to, known: &known, scopes: &waiting, now };
         let Converged { changed, set_aside, warnings, .. } = converge(root, &contents, &request)?;
         report.changed = changed;

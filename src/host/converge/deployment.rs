@@ -18,6 +18,7 @@ use crate::host::durable;
 use crate::model::applied::{APPLIED_VERSION, Applied, CONTENT_STORE};
 use crate::model::manifest::Manifest;
 use crate::model::origin::Origin;
+use crate::model::status::DeploymentName;
 use crate::plan::boot::{Belongs, Seen, belongs};
 
 /// The kernel argument that says which deployment starts.
@@ -57,6 +58,13 @@ pub struct Effective {
     pub to: Applied,
     /// What could not be read.
     pub warnings: Vec<String>,
+}
+
+impl Deployment {
+    /// Its name.
+    pub fn name(&self) -> DeploymentName {
+        DeploymentName { checksum: self.commit.clone(), serial: self.serial }
+    }
 }
 
 impl Effective {
@@ -178,6 +186,31 @@ fn find(root: &Root) -> Result<Option<Deployment>> {
         Some(at) => by_neighbours(at),
         None => Ok(None),
     }
+}
+
+/// The deployment that a root is; none on a root without OSTree.
+pub fn deployment_of(root: &Root) -> Result<Option<Deployment>> {
+    find(root)
+}
+
+/// The same, its name only.
+pub fn deployment_name(root: &Root) -> Result<Option<DeploymentName>> {
+    Ok(find(root)?.map(|deployment| deployment.name()))
+}
+
+/// All deployments below a physical root.
+#[context("Reading the deployments on disk")]
+pub fn all_deployments(sysroot: &Dir) -> Result<Vec<Deployment>> {
+    let mut all = Vec::new();
+    for stateroot in sysroot.read_dir("ostree/deploy")? {
+        let stateroot = stateroot?.file_name().to_string_lossy().into_owned();
+        let Ok(folder) = sysroot.open_dir(format!("ostree/deploy/{stateroot}/deploy")) else { continue };
+        for item in folder.entries()? {
+            let name = item?.file_name().to_string_lossy().into_owned();
+            all.extend(read(&folder, &name, &stateroot, None)?);
+        }
+    }
+    Ok(all)
 }
 
 /// The deployment whose folder the root is.

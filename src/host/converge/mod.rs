@@ -44,10 +44,10 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub use boot::{BOOT_REPORT_VERSION, BootReport, BootStage, boot};
+pub use boot::{BOOT_REPORT_VERSION, BootReport, BootStage, boot, boot_with};
 pub use compare::{Difference, What, differences};
 pub use contents::{ContentStore, Contents, DeploymentTree, InMemory, RepoObjects, Several, Wanted, read};
-pub use deployment::{Deployment, Effective, effective};
+pub use deployment::{Deployment, Effective, all_deployments, deployment_name, deployment_of, effective};
 #[cfg(feature = "ostree")]
 pub use found::{found, found_content};
 pub use lock::{RootLock, lock};

@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 use cap_std_ext::cap_std::ambient_authority;
 use cap_std_ext::cap_std::fs::Dir;
 
+use crate::host::boot_note;
 use crate::host::child::{self, Ended};
 use crate::host::reboot::is_systemd;
 use crate::model::health::Weight;
 use crate::model::image_ref::OsImage;
+use crate::model::status::DeploymentName;
 
 /// The certificate that kubelet shows the API server, once it has joined a cluster.
 const KUBELET_CERTIFICATE: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
@@ -27,6 +29,8 @@ const CONNECT: Duration = Duration::from_secs(10);
 pub(super) enum Builtin {
     /// The boot came to its end.
     Boot,
+    /// What belongs on the deployment was laid down.
+    Configuration(DeploymentName),
     /// No unit has failed.
     FailedUnits,
     /// There is a way out.
@@ -39,8 +43,9 @@ pub(super) enum Builtin {
 
 impl Builtin {
     /// Those that make sense here.
-    pub(super) fn of_host(image: Option<&OsImage>) -> Vec<Self> {
+    pub(super) fn of_host(image: Option<&OsImage>, deployment: Option<&DeploymentName>) -> Vec<Self> {
         let mut all = vec![Self::DefaultRoute];
+        all.extend(deployment.cloned().map(Self::Configuration));
         if is_systemd() {
             all.extend([Self::Boot, Self::FailedUnits]);
             all.extend(kubelet());
@@ -53,6 +58,7 @@ impl Builtin {
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Boot => "boot",
+            Self::Configuration(_) => "configuration",
             Self::FailedUnits => "failed-units",
             Self::DefaultRoute => "default-route",
             Self::Registry(_) => "registry",
@@ -62,7 +68,7 @@ impl Builtin {
 
     pub(super) fn weight(&self) -> Weight {
         match self {
-            Self::Boot => Weight::Required,
+            Self::Boot | Self::Configuration(_) => Weight::Required,
             Self::Kubelet(weight) => *weight,
             _ => Weight::Wanted,
         }
@@ -72,6 +78,7 @@ impl Builtin {
         let begun = Instant::now();
         let found = match self {
             Self::Boot => boot(timeout, is_stopped),
+            Self::Configuration(deployment) => configuration(deployment),
             Self::FailedUnits => failed_units(timeout, is_stopped),
             Self::DefaultRoute => default_route(),
             Self::Registry(host) => registry(host, timeout.min(CONNECT)),
@@ -122,6 +129,14 @@ fn only_ours(jobs: &str) -> Result<String, String> {
         (true, true) => Err(format!("{UP} is not reached yet")),
         (false, _) => Err(format!("{UP} is not reached yet: still starting {}", others.join(", "))),
     }
+}
+
+fn configuration(deployment: &DeploymentName) -> Result<String, String> {
+    let note = boot_note::read(deployment);
+    if !note.unconverged {
+        return Ok(String::new());
+    }
+    Err(note.degraded.unwrap_or_else(|| "it could not be laid down".to_owned()))
 }
 
 fn failed_units(timeout: Duration, is_stopped: &dyn Fn() -> bool) -> Result<String, String> {

@@ -16,7 +16,7 @@ use anyhow::Result;
 use cap_std_ext::cap_std::fs::Dir;
 
 pub use settings::Settings;
-pub use told::{forget, read as last_told, tell};
+pub use told::{forget, read as last_told, tell, tell_at_login};
 
 use super::child;
 use super::sysroot::Host;
@@ -103,7 +103,7 @@ impl Checks {
         timeout: Duration,
         is_stopped: &(dyn Fn() -> bool + Sync),
     ) -> Vec<Check> {
-        let builtins = builtin::Builtin::of_host(self.image.as_ref()).into_iter();
+        let builtins = builtin::Builtin::of_host(self.image.as_ref(), self.deployment.as_ref()).into_iter();
         let builtins = builtins.filter(|one| !self.scripts.takes_place_of(one.name())).map(Job::Builtin);
         let jobs: Vec<Job<'_>> = builtins
             .chain(self.scripts.scripts.iter().map(Job::Script))

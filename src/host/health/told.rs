@@ -1,6 +1,7 @@
 //! What this boot's checks found, for `mcd status` and for people who log in. Both die with the boot.
 
 use anyhow::Result;
+use cap_std_ext::cap_std::ambient_authority;
 use cap_std_ext::cap_std::fs::{Dir, Permissions, PermissionsExt as _};
 use fn_error_context::context;
 
@@ -13,6 +14,8 @@ const FILE: &str = "health.json";
 /// pam_motd shows what is in this folder at a login, on Debian and on Fedora alike.
 const MOTD_FOLDER: &str = "motd.d";
 const MOTD: &str = "50-mcd";
+/// Beside it: the other one is replaced with each verdict.
+const MOTD_OF_BOOT: &str = "51-mcd-boot";
 
 /// What the checks of this boot found; none where they were not run yet.
 pub fn read(host: &Host) -> Option<HealthStatus> {
@@ -35,9 +38,18 @@ pub fn tell(host: &Host, found: &HealthStatus, motd: Option<&str>) -> Result<()>
     }
 }
 
+/// Says to people at their login why the boot went on although something is wrong.
+#[context("Writing to /run/{MOTD_FOLDER}")]
+pub fn tell_at_login(text: &str) -> Result<()> {
+    let run = Dir::open_ambient_dir("/run", ambient_authority())?;
+    put(&run, MOTD_FOLDER, MOTD_OF_BOOT, text)
+}
+
 /// What this boot found is over: the next one begins with the same `/run`.
 pub fn forget(host: &Host) -> Result<()> {
-    Ok(run(host)?.remove_file_if_there(&format!("{FOLDER}/{FILE}")).map(drop)?)
+    let run = run(host)?;
+    run.remove_file_if_there(&format!("{MOTD_FOLDER}/{MOTD_OF_BOOT}"))?;
+    Ok(run.remove_file_if_there(&format!("{FOLDER}/{FILE}")).map(drop)?)
 }
 
 fn run(host: &Host) -> Result<Dir> {

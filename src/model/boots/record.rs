@@ -49,6 +49,15 @@ pub struct BootEntry {
     /// Boots of it that began since the switch.
     #[serde(default)]
     pub boots: u32,
+    /// Those of them that count against it: without a verdict, and not excused by `in_order`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tries: u32,
+    /// Boots in a row that somebody ended in order before the verdict, and that are excused for it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub in_order: u32,
+    /// The boot that began last was ended in order, before the verdict.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ended_in_order: bool,
     /// When the state was last changed, in seconds since the epoch by the clock of then.
     #[serde(default)]
     pub when: i64,
@@ -166,11 +175,24 @@ impl BootEntry {
             deployment,
             state,
             boots: 0,
+            tries: 0,
+            in_order: 0,
+            ended_in_order: false,
             when,
             failing_before: Vec::new(),
             cause: None,
             arguments: None,
             extra: Map::new(),
+        }
+    }
+
+    /// A change that was left: unproven, where boots were only counted, else failed.
+    pub fn given_up(back: &WentBack, when: i64) -> Self {
+        let cause = back.cause.clone();
+        let entry = |state| Self::new(&back.from, back.deployment.clone(), state, when);
+        match back.by {
+            WentBackBy::BootCount => Self { cause: Some(cause), ..entry(BootState::Unproven) },
+            _ => entry(BootState::Failed { cause }),
         }
     }
 
@@ -214,7 +236,8 @@ impl BootRecord {
     }
 
     /// Notes a change: in the place of the one with its id, or as the newest. What a newer version
-    /// had added to that one stays, and what identifies the change.
+    /// had added to that one stays, and what identifies the change. An entry that says nothing of boots
+    /// leaves their number as it is; the count against it stays until there is a verdict.
     pub fn note(&mut self, mut entry: BootEntry) {
         match self.entries.iter_mut().find(|own| own.id == entry.id) {
             Some(own) => {
@@ -222,6 +245,13 @@ impl BootRecord {
                     entry.extra.entry(key).or_insert(value);
                 }
                 entry.arguments = entry.arguments.or(own.arguments.take());
+                if entry.boots == 0 {
+                    entry.boots = own.boots;
+                    if !own.state.is_verdict() && !entry.state.is_verdict() {
+                        (entry.tries, entry.in_order) = (own.tries, own.in_order);
+                        entry.ended_in_order = own.ended_in_order;
+                    }
+                }
                 if entry.failing_before.is_empty() && !entry.state.is_verdict() {
                     entry.failing_before = std::mem::take(&mut own.failing_before);
                 }
@@ -314,6 +344,10 @@ impl BootRecord {
         }
         has_more
     }
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 fn shorten(text: &mut String, length: usize) {

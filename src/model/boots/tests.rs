@@ -8,6 +8,9 @@ use crate::model::status::DeploymentName;
 /// Written by the first release; it must be readable for ever.
 const GOLDEN: &[u8] = include_bytes!("../../../tests/fixtures/records/boots-v1.bin");
 
+/// With the boots counted.
+const GOLDEN_2: &[u8] = include_bytes!("../../../tests/fixtures/records/boots-v2.bin");
+
 fn deployment(number: u8, serial: u32) -> DeploymentName {
     DeploymentName { checksum: hex::encode([number; 32]), serial }
 }
@@ -69,6 +72,26 @@ fn a_verdict_survives_the_file_and_is_bounded() {
     assert_eq!(record.entries[0].arguments.as_deref(), Some("0123456789abcdef"));
 }
 
+#[test]
+fn the_count_stays_until_there_is_a_verdict() {
+    let mut record = BootRecord::default();
+    let counted =
+        BootEntry { boots: 4, tries: 2, in_order: 2, ended_in_order: true, ..entry(1, BootState::Booted) };
+    record.note(counted);
+    // Staged again after it was lost: it is the same change.
+    record.note(entry(1, BootState::Committed));
+    let own = &record.entries[0];
+    assert_eq!((own.boots, own.tries, own.in_order, own.ended_in_order), (4, 2, 2, true));
+    record.note(BootEntry { boots: 5, tries: 3, ..entry(1, BootState::Booted) });
+    let own = &record.entries[0];
+    assert_eq!((own.boots, own.tries, own.in_order, own.ended_in_order), (5, 3, 0, false));
+    record.note(entry(1, BootState::Unproven));
+    assert_eq!((record.entries[0].boots, record.entries[0].tries), (5, 0));
+    // Asked for again by a person, it begins anew.
+    record.note(entry(1, BootState::Committed));
+    assert_eq!(record.entries[0].tries, 0);
+}
+
 /// The file after this write.
 fn written(file: &[u8], write: &SlotWrite) -> Vec<u8> {
     let mut file = file.to_vec();
@@ -89,6 +112,32 @@ fn the_first_format_stays_readable() {
     // And is still what is written: first an empty record, then the sample.
     let ours = next(&next(&[0; FILE_SIZE], &BootRecord::default()), &sample());
     assert!(ours == GOLDEN, "the format changed");
+}
+
+/// As [`sample`], with what the second format added.
+fn counted_sample() -> BootRecord {
+    let mut record = sample();
+    record.entries[4].tries = 1;
+    record.entries[4].in_order = 1;
+    record.entries[4].ended_in_order = true;
+    record.entries[2].cause = Some("2 boots ended without a verdict".to_owned());
+    record.went_back = Some(WentBack {
+        from: "change-3".to_owned(),
+        deployment: Some(deployment(3, 0)),
+        to: Some(deployment(1, 0)),
+        cause: "2 boots ended without a verdict".to_owned(),
+        by: WentBackBy::BootCount,
+        when: 1_796_050_000,
+    });
+    record
+}
+
+#[test]
+fn the_second_format_stays_readable() {
+    let file = BootFile::decode(GOLDEN_2);
+    assert_eq!((file.record, file.warning), (counted_sample(), None));
+    let ours = next(&next(&[0; FILE_SIZE], &BootRecord::default()), &counted_sample());
+    assert!(ours == GOLDEN_2, "the format changed");
 }
 
 #[test]

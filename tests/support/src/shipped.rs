@@ -33,6 +33,7 @@ pub fn install(program: &Path, source: &Path, stage: &Path, scratch: &Path) -> R
     remove(&target)?;
     run(Command::new("systemctl").arg(format!("--root={}", stage.display())).args([
         "preset",
+        "mcd-boot.service",
         "mcd-pivot.service",
         "mcd-cleanup.service",
         "mcd-health.service",
