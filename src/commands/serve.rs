@@ -11,7 +11,7 @@ use super::{Ended, open};
 use crate::error::{Fault, to_fault};
 use crate::host::service::{Answer, Replies, Spool, report};
 use crate::host::trust::redact::redact;
-use crate::host::{Host, config_files, reboot};
+use crate::host::{Host, config_files, drift, reboot};
 use crate::interrupt::Interrupt;
 use crate::model::config::Input;
 use crate::model::event::{Event, EventSink};
@@ -23,14 +23,12 @@ use crate::model::wire::{
     Verb, Wanted,
 };
 use crate::options::{ServeOptions, Served};
-use crate::pipeline::config::{ConfigRequest, Proposal, Verified, apply, propose, repair, verify};
+use crate::pipeline::config::{ConfigRequest, Proposal, apply, propose, repair, verify};
 use crate::pipeline::{self, Outcome, PivotRequest, PullSettings, Session, Until};
 use crate::plan::apply::Way;
 use crate::plan::disruption::{Subject, Verdict};
+use crate::plan::drift::TOLD_MAX;
 use crate::ui::Printer;
-
-/// Reasons and differences that are told; more help nobody.
-const TOLD_MAX: usize = 32;
 
 pub(super) fn run(options: ServeOptions, printer: &Printer) -> Result<Ended> {
     // Before there are threads: libostree enters a mount namespace.
@@ -65,7 +63,7 @@ fn serve(host: Result<Host>, spool: &Spool, id: &str) -> Result<Ended> {
     let result = host.and_then(|host| {
         let interrupt = Interrupt::listen()?;
         let session = Session::new(host, replies.clone(), interrupt.clone())?;
-        let served = Serving { session: &session, request: &request };
+        let served = Serving { session: &session, spool, request: &request };
         let done = interrupt.explain(served.carry_out().and_then(|mut end| {
             // After that nobody can be asked any more.
             if let Ok(done) = &mut end {
@@ -151,6 +149,7 @@ impl Teller {
 /// One request on this host.
 struct Serving<'a> {
     session: &'a Session,
+    spool: &'a Spool,
     request: &'a HostRequest,
 }
 
@@ -237,12 +236,14 @@ impl Serving<'_> {
     fn verify(&self, repairs: bool) -> Result<Result<Done, Failed>> {
         let found = if repairs { repair(self.session, true, &self.who())? } else { verify(self.session)? };
         if found.is_fine() {
+            // Whoever follows the host finds that out a moment later; until then the report would be wrong.
+            drift::say(self.spool.folder(), None)?;
             return Ok(Ok(word(Word::Ok)));
         }
         Ok(Err(Failed {
             code: Ended::Differs.code(),
             what: "the host differs from its records".to_owned(),
-            differs: differs(&found),
+            differs: found.told(),
             next: Some("see `mcd verify` on the host; `mcd verify --repair` puts it right".to_owned()),
             ..Failed::default()
         }))
@@ -353,16 +354,4 @@ fn subject(subject: &Subject) -> String {
         Subject::Unit(name) => format!("unit {name}"),
         Subject::Keys(user) => format!("keys of {user}"),
     }
-}
-
-/// Paths and what is not as it must be; never contents.
-pub(super) fn differs(found: &Verified) -> Vec<String> {
-    let files =
-        found.differences.iter().map(|one| format!("{}: {}, not {}", one.path, one.found, one.expected));
-    let host = found.host.iter().map(|one| {
-        let what = serde_json::to_value(one.what).ok();
-        let what = what.as_ref().and_then(|what| what.as_str()).unwrap_or("host").to_owned();
-        format!("{what}: {}, not {}", one.found, one.expected)
-    });
-    files.chain(host).take(TOLD_MAX).collect()
 }

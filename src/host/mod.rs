@@ -36,6 +36,8 @@ mod configured;
 mod confirm;
 #[cfg(feature = "ostree")]
 mod deploy;
+#[cfg(feature = "ostree")]
+pub(crate) mod drift;
 pub(crate) mod durable;
 #[cfg(feature = "ostree")]
 mod etc_merge;
@@ -69,6 +71,8 @@ mod staged_before;
 mod status;
 #[cfg(feature = "ostree")]
 mod sysroot;
+#[cfg(feature = "ostree")]
+pub(crate) mod watch;
 
 #[cfg(feature = "ostree")]
 pub use {

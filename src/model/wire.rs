@@ -449,6 +449,19 @@ pub struct RunningRequest {
     pub image: Option<String>,
 }
 
+impl From<&HostRequest> for RunningRequest {
+    fn from(request: &HostRequest) -> Self {
+        let verb = serde_json::to_value(&request.verb).ok();
+        let verb = verb.as_ref().and_then(|verb| verb.get("verb")).and_then(|verb| verb.as_str());
+        let (config, image) = match &request.verb {
+            Verb::Prepare(wanted) | Verb::ApplyLive(wanted) => (wanted.name.clone(), wanted.image.clone()),
+            Verb::MoveToImage { image, .. } => (String::new(), Some(image.clone())),
+            _ => (String::new(), None),
+        };
+        Self { id: request.id.clone(), verb: verb.unwrap_or_default().to_owned(), config, image }
+    }
+}
+
 /// What a Go daemon left on a host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TakenOver {
