@@ -164,6 +164,7 @@ impl<H: HostCall + 'static, D: Drainer + 'static> Daemon<H, D> {
     }
 
     async fn ask_host(&mut self) {
+        self.listen_to_host();
         match self.host.status().await {
             Ok(report) => {
                 self.host_tries = 0;
