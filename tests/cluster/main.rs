@@ -10,6 +10,10 @@
 #![allow(clippy::disallowed_methods)]
 #![cfg(feature = "cluster")]
 
+mod drains;
+mod hosts;
+mod killed;
+mod outages;
 mod refusals;
 mod updates;
 mod world;
