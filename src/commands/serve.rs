@@ -10,7 +10,6 @@ use cap_std_ext::cap_std::fs::Dir;
 use super::{Ended, open};
 use crate::error::{Fault, to_fault};
 use crate::host::service::{Answer, Replies, Spool, report};
-use crate::host::trust::redact::redact;
 use crate::host::{Host, config_files, drift, reboot};
 use crate::interrupt::Interrupt;
 use crate::model::config::Input;
@@ -18,9 +17,10 @@ use crate::model::event::{Event, EventSink};
 use crate::model::image_ref::OsImage;
 use crate::model::manifest::Source;
 use crate::model::policy::Action;
+use crate::model::redact::redact;
 use crate::model::wire::{
     Done, Failed, HostRequest, Measured, Outcome as Word, PlanSummary, ReplyBody, SOURCE_CONTROLLER_CONFIG,
-    Verb, Wanted,
+    Verb, WIRE_VERSION, Wanted,
 };
 use crate::options::{ServeOptions, Served};
 use crate::pipeline::config::{ConfigRequest, Proposal, apply, propose, repair, verify};
@@ -62,7 +62,7 @@ fn serve(host: Result<Host>, spool: &Spool, id: &str) -> Result<Ended> {
     let begun = Instant::now();
     let result = host.and_then(|host| {
         let interrupt = Interrupt::listen()?;
-        let session = Session::new(host, replies.clone(), interrupt.clone())?;
+        let session = Session::new(host, replies.clone(), interrupt.clone())?.forced(request.force);
         let served = Serving { session: &session, spool, request: &request };
         let done = interrupt.explain(served.carry_out().and_then(|mut end| {
             // After that nobody can be asked any more.
@@ -155,6 +155,7 @@ struct Serving<'a> {
 
 impl Serving<'_> {
     fn carry_out(&self) -> Result<Result<Done, Failed>> {
+        self.refuse_newer()?;
         Ok(Ok(match &self.request.verb {
             Verb::Prepare(wanted) => self.prepare(wanted)?,
             Verb::Commit { change, reboot } => {
@@ -190,6 +191,17 @@ impl Serving<'_> {
                 .into());
             }
         }))
+    }
+
+    /// What a later protocol means may be something else. A move to an image never is.
+    fn refuse_newer(&self) -> Result<()> {
+        if self.request.version <= WIRE_VERSION || matches!(self.request.verb, Verb::MoveToImage { .. }) {
+            return Ok(());
+        }
+        Err(Fault::refused(format!("request {} is of protocol {}", self.request.id, self.request.version))
+            .why(format!("mcd {} of this host speaks up to {WIRE_VERSION}", env!("CARGO_PKG_VERSION")))
+            .next("ask in that one, or bring the host forward first: move it to a newer image")
+            .into())
     }
 
     fn who(&self) -> String {

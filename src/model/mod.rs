@@ -7,6 +7,7 @@ pub mod config;
 pub mod digest;
 pub mod event;
 pub mod health;
+pub mod hold;
 pub mod host_request;
 pub mod image_ref;
 pub mod kargs;
@@ -17,6 +18,8 @@ pub mod origin;
 #[cfg(feature = "ostree")]
 pub mod policy;
 pub mod records;
+#[cfg(feature = "ostree")]
+pub mod redact;
 pub mod repo_refs;
 pub mod status;
 #[cfg(feature = "ostree")]
