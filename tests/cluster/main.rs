@@ -12,8 +12,12 @@
 
 mod drains;
 mod hosts;
+// The machine that is booted, as the stories of one host have it.
+#[path = "../it/nspawn/installation.rs"]
+mod installation;
 mod killed;
 mod outages;
+mod real;
 mod refusals;
 mod updates;
 mod world;

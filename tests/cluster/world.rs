@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 pub(super) const PROGRAM: &str = env!("CARGO_BIN_EXE_mcd");
 pub(super) const NAMESPACE: &str = "mcd";
 pub(super) const ACCOUNT: &str = "mcd-daemon";
-const DAEMON_SET: &str = "mcd-daemon";
+pub(super) const DAEMON_SET: &str = "mcd-daemon";
 pub(super) const GROUP: &str = "/apis/machineconfiguration.openshift.io/v1";
 /// Longer than anything here takes, also on a machine that does other work.
 const PATIENCE: Duration = Duration::from_secs(60);
