@@ -125,6 +125,12 @@ pub struct VerifyArgs {
     /// Put back what differs, from what the host keeps
     #[arg(long)]
     pub repair: bool,
+    /// Do not end: say what differs as soon as it does, in /run/mcd/drift.json
+    ///
+    /// What is managed is watched, and compared as a whole every ten minutes. The file is there while
+    /// something differs.
+    #[arg(long, conflicts_with_all = ["repair", "sysroot"])]
+    pub follow: bool,
     /// The host.
     #[command(flatten)]
     pub target: ConfigTargetArgs,

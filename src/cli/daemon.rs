@@ -33,6 +33,9 @@ pub struct DaemonArgs {
     /// For tests: how long the simulated host prepares, reboots and judges
     #[arg(long, value_name = "MILLISECONDS", hide = true, default_value_t = 0)]
     pub simulated_pace: u64,
+    /// For tests: where the simulated host's state stands, so that it outlives this process
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub simulated_state: Option<PathBuf>,
 }
 
 /// `--drain`

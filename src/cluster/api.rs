@@ -153,7 +153,14 @@ impl Cluster {
 pub(super) async fn client_of(kubeconfig: &Path) -> Result<Client, String> {
     let read = Kubeconfig::read_from(kubeconfig).map_err(|error| error.to_string())?;
     let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await;
-    Client::try_from(config.map_err(|error| error.to_string())?).map_err(|error| error.to_string())
+    client(config.map_err(|error| error.to_string())?).map_err(|error| error.to_string())
+}
+
+/// A client that gives every answer as it came. By itself it would ask again fifteen times what was answered
+/// with 429: a drain that a PodDisruptionBudget blocks would look slow for minutes instead.
+pub(super) fn client(mut config: Config) -> Result<Client, kube::Error> {
+    config.default_retry = false;
+    Client::try_from(config)
 }
 
 async fn bounded<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, ApiFault> {

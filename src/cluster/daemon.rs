@@ -25,7 +25,7 @@ use super::outbox::Outbox;
 use super::request::{self, Texts};
 use super::{controller_config, jitter};
 use crate::error::{ExitKind, to_fault};
-use crate::model::wire::{Done, Failed, HostRequest, Reply, ReplyBody, Verb, WIRE_VERSION};
+use crate::model::wire::{Done, Failed, Reply, ReplyBody};
 use crate::plan::cluster::annotations::{self, NodePatch, State};
 use crate::plan::cluster::memory::delay;
 use crate::plan::cluster::phase::Progress;
@@ -164,6 +164,7 @@ impl<H: HostCall + 'static, D: Drainer + 'static> Daemon<H, D> {
     }
 
     async fn ask_host(&mut self) {
+        self.listen_to_host();
         match self.host.status().await {
             Ok(report) => {
                 self.host_tries = 0;
@@ -296,7 +297,7 @@ impl<H: HostCall + 'static, D: Drainer + 'static> Daemon<H, D> {
             let from = self.view.node.as_ref().map(|node| node.annotations.current_config.clone());
             tracing::info!("Starting update from {} to {}", from.unwrap_or_default(), target.config);
         }
-        let request = request::request(&step, &self.texts, &self.who);
+        let request = request::request(&step, &self.texts, &self.who, self.protocol());
         let end = match self.host.run(&request).await {
             Ok(()) => self.follow(&request.id, Some(&step)).await,
             Err(error) => Err(Failed::from(&to_fault(&error))),
@@ -348,16 +349,13 @@ impl<H: HostCall + 'static, D: Drainer + 'static> Daemon<H, D> {
         }
     }
 
+    fn protocol(&self) -> u32 {
+        self.view.host.as_ref().map_or(0, |host| host.version)
+    }
+
     /// Something else is desired: what is being prepared is not worth waiting for.
     async fn stop(&self) {
-        let id = request::request(&Step::Cancel, &self.texts, &self.who).id;
-        let request = HostRequest {
-            version: WIRE_VERSION,
-            id,
-            who: self.who.clone(),
-            force: false,
-            verb: Verb::Cancel,
-        };
+        let request = request::request(&Step::Cancel, &self.texts, &self.who, self.protocol());
         if let Err(error) = self.host.run(&request).await {
             tracing::warn!("what is no longer desired is prepared to its end: {error:#}");
         }

@@ -63,6 +63,20 @@ impl<H: HostCall + 'static, D: Drainer + 'static> Daemon<H, D> {
         Happened::Other
     }
 
+    /// Begins to listen to the host, unless that is done already. Before it is asked how it is: what changes
+    /// in between would not be heard.
+    pub(super) fn listen_to_host(&mut self) {
+        // One that has something to say already is over: the question that follows answers it.
+        for _ in 0..2 {
+            let host = Rc::clone(&self.host);
+            let changed = self.changed.get_or_insert_with(|| Box::pin(async move { host.changed().await }));
+            match changed.as_mut().now_or_never() {
+                Some(()) => self.changed = None,
+                None => return,
+            }
+        }
+    }
+
     fn node_changed(&mut self, node: Option<watcher::Result<Option<k8s_openapi::api::core::v1::Node>>>) {
         match node {
             Some(Ok(node)) => {

@@ -73,9 +73,11 @@ impl Outbox {
         Some(view)
     }
 
-    fn failed(&mut self, is_refused: bool) {
+    /// Also what was refused is tried again soon: an API server that starts refuses everything until it has
+    /// read who may do what.
+    fn failed(&mut self) {
         self.tries = self.tries.saturating_add(1);
-        let pause = if is_refused { LAST } else { doubled(FIRST, LAST, self.tries) };
+        let pause = doubled(FIRST, LAST, self.tries);
         self.due = Some(Instant::now() + jitter(Duration::from_secs(pause)));
     }
 }
@@ -108,7 +110,7 @@ impl<H: HostCall + 'static, D: Drainer + 'static> Daemon<H, D> {
             Err(fault) => {
                 tracing::warn!("the Node was not written, and will be: {fault}");
                 self.outbox.is_away = matches!(fault, ApiFault::Away(_));
-                self.outbox.failed(matches!(fault, ApiFault::Refused(_)));
+                self.outbox.failed();
             }
         }
     }

@@ -3,7 +3,8 @@
 use std::hash::{BuildHasher as _, RandomState};
 
 use crate::model::wire::{
-    HostRequest, RunningRequest, SOURCE_CONTROLLER_CONFIG, SOURCE_MACHINE_CONFIG, Verb, WIRE_VERSION, Wanted,
+    FIRST_WIRE_VERSION, HostRequest, RunningRequest, SOURCE_CONTROLLER_CONFIG, SOURCE_MACHINE_CONFIG, Verb,
+    WIRE_VERSION, Wanted,
 };
 use crate::plan::cluster::{Step, Target};
 
@@ -18,8 +19,9 @@ pub(super) struct Texts {
     pub(super) controller_config: String,
 }
 
-/// The request for `step`, under an id of its own.
-pub(super) fn request(step: &Step, texts: &Texts, who: &str) -> HostRequest {
+/// The request for `step`, under an id of its own, in the protocol of a host that speaks `protocol` (0: it
+/// does not say).
+pub(super) fn request(step: &Step, texts: &Texts, who: &str, protocol: u32) -> HostRequest {
     let (word, verb) = match step {
         Step::Prepare { target, .. } => ("prepare", Verb::Prepare(wanted(target, texts))),
         Step::Commit { change, .. } => ("commit", Verb::Commit { change: change.clone(), reboot: false }),
@@ -40,7 +42,12 @@ pub(super) fn request(step: &Step, texts: &Texts, who: &str) -> HostRequest {
         }
     };
     let id = format!("{word}-{:016x}", RandomState::new().hash_one(word));
-    HostRequest { version: WIRE_VERSION, id, who: who.to_owned(), force: step.force(), verb }
+    HostRequest { version: spoken(protocol), id, who: who.to_owned(), force: step.force(), verb }
+}
+
+/// The newest protocol that both know. A host that is newer understands all older ones.
+pub(super) fn spoken(protocol: u32) -> u32 {
+    protocol.clamp(FIRST_WIRE_VERSION, WIRE_VERSION)
 }
 
 fn wanted(target: &Target, texts: &Texts) -> Wanted {
@@ -69,4 +76,17 @@ pub(super) fn step(running: &RunningRequest) -> Option<(Step, Target)> {
         _ => return None,
     };
     Some((step, of))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_spoken_to_in_a_protocol_that_it_knows() {
+        for (host, spoken_to) in [(0, 1), (1, 1), (WIRE_VERSION, WIRE_VERSION), (u32::MAX, WIRE_VERSION)] {
+            let request = request(&Step::Cancel, &Texts::default(), "daemon", host);
+            assert_eq!((spoken(host), request.version), (spoken_to, spoken_to));
+        }
+    }
 }

@@ -3,18 +3,26 @@
 //!
 //! What becomes of a MachineConfig is in its annotation [`PLAN`]: `live`, `refused`, `broken` (cannot be
 //! fetched), `unhealthy` (goes back after its boot); anything else is a reboot.
+//!
+//! With a file, it outlives its daemon as a real one does, what runs on it goes on, and a test may edit what
+//! it says of itself.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
+use cap_std_ext::cap_std::ambient_authority;
+use cap_std_ext::cap_std::fs::Dir;
+use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
-use super::host_call::HostCall;
+use super::host_call::{HostCall, Watch};
+use crate::host::durable;
 use crate::model::wire::{
     Change, ChangeState, Done, Failed, HostReport, HostRequest, IntentReport, Measured, Outcome, PlanSummary,
-    Reply, ReplyBody, SOURCE_CONTROLLER_CONFIG, Verb, WIRE_VERSION, Wanted,
+    Reply, ReplyBody, RunningRequest, SOURCE_CONTROLLER_CONFIG, Verb, WIRE_VERSION, Wanted,
 };
 
 /// The annotation of a MachineConfig that says what becomes of it.
@@ -37,16 +45,28 @@ pub struct Simulated {
     inner: RefCell<Inner>,
     changed: Notify,
     pace: Pace,
+    file: Option<(Dir, String)>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 struct Inner {
     report: HostReport,
     boots: u32,
     last_good: Option<String>,
     plans: BTreeMap<String, String>,
-    requests: BTreeMap<String, HostRequest>,
+    requests: BTreeMap<String, Open>,
     log: Vec<String>,
+    /// What could not be fetched can be now.
+    mended: bool,
+}
+
+/// A request that is carried out.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Open {
+    request: HostRequest,
+    /// Milliseconds since the epoch.
+    begun: i64,
 }
 
 impl Simulated {
@@ -65,6 +85,46 @@ impl Simulated {
             inner: RefCell::new(Inner { report, last_good, ..Inner::default() }),
             changed: Notify::new(),
             pace,
+            file: None,
+        }
+    }
+
+    /// The host whose state stands in this file; where there is none yet, one that has `config`.
+    ///
+    /// # Errors
+    ///
+    /// The file's folder cannot be opened.
+    pub fn kept_in(path: &Path, config: Option<&str>, pace: Pace) -> Result<Self> {
+        let (folder, name) = path.parent().zip(path.file_name()).context("it is no file's path")?;
+        let folder = Dir::open_ambient_dir(folder, ambient_authority())
+            .with_context(|| format!("Opening {}", folder.display()))?;
+        let file = Some((folder, name.to_string_lossy().into_owned()));
+        let host = Self { file, ..Self::new(config, pace) };
+        host.load()?;
+        host.save()?;
+        Ok(host)
+    }
+
+    fn load(&self) -> Result<()> {
+        if let Some((folder, name)) = &self.file
+            && let Some(bytes) = durable::read(folder, name)?
+        {
+            *self.inner.borrow_mut() = serde_json::from_slice(&bytes)?;
+        }
+        Ok(())
+    }
+
+    fn save(&self) -> Result<()> {
+        let Some((folder, name)) = &self.file else { return Ok(()) };
+        durable::replace(folder, name, &serde_json::to_vec(&*self.inner.borrow())?)
+    }
+
+    /// How long a request takes.
+    fn pace_of(&self, verb: &Verb) -> Duration {
+        match verb {
+            Verb::Prepare(_) => self.pace.prepare,
+            Verb::Reboot { .. } => self.pace.reboot,
+            _ => Duration::ZERO,
         }
     }
 
@@ -80,12 +140,9 @@ impl Simulated {
     }
 
     /// Carries a request out.
-    async fn carry_out(&self, request: &HostRequest) -> Result<Done, Failed> {
+    fn carry_out(&self, request: &HostRequest) -> Result<Done, Failed> {
         match &request.verb {
-            Verb::Prepare(wanted) => {
-                tokio::time::sleep(self.pace.prepare).await;
-                self.inner.borrow_mut().prepare(wanted)
-            }
+            Verb::Prepare(wanted) => self.inner.borrow_mut().prepare(wanted),
             Verb::ApplyLive(wanted) => {
                 let end = self.inner.borrow_mut().apply_live(wanted);
                 self.changed.notify_one();
@@ -93,7 +150,6 @@ impl Simulated {
             }
             Verb::Commit { change, .. } => self.inner.borrow_mut().commit(change),
             Verb::Reboot { .. } => {
-                tokio::time::sleep(self.pace.reboot).await;
                 self.inner.borrow_mut().reboot();
                 self.changed.notify_one();
                 Ok(done(Outcome::Rebooting))
@@ -143,7 +199,7 @@ impl Inner {
         let fail = |code, what: &str| Failed { code, what: what.to_owned(), ..Failed::default() };
         match kind.as_str() {
             "refused" => return Err(fail(3, "file /etc/hosts: reserved")),
-            "broken" => return Err(fail(1, "image registry.test/os: no such host")),
+            "broken" if !self.mended => return Err(fail(1, "image registry.test/os: no such host")),
             _ => {}
         }
         let is_there = self.report.applied_config.as_ref() == Some(&wanted.name)
@@ -236,28 +292,41 @@ impl Inner {
 
 impl HostCall for Simulated {
     async fn status(&self) -> Result<HostReport> {
-        Ok(self.inner.borrow().report.clone())
+        self.load()?;
+        let inner = self.inner.borrow();
+        let running = inner.requests.values().map(|open| RunningRequest::from(&open.request)).collect();
+        Ok(HostReport { running, ..inner.report.clone() })
     }
 
     async fn run(&self, request: &HostRequest) -> Result<()> {
-        let mut inner = self.inner.borrow_mut();
-        if !inner.requests.contains_key(&request.id) {
-            let verb = serde_json::to_value(&request.verb)?["verb"].as_str().unwrap_or_default().to_owned();
-            inner.log.push(verb);
-            inner.requests.insert(request.id.clone(), request.clone());
+        self.load()?;
+        {
+            let mut inner = self.inner.borrow_mut();
+            if !inner.requests.contains_key(&request.id) {
+                let verb = RunningRequest::from(request).verb;
+                inner.log.extend(request.force.then(|| format!("{verb} --force")));
+                inner.log.push(verb);
+                let begun = jiff::Timestamp::now().as_millisecond();
+                inner.requests.insert(request.id.clone(), Open { request: request.clone(), begun });
+            }
         }
-        Ok(())
+        self.save()
     }
 
     async fn reply(&self, id: &str, after: u64) -> Result<Reply> {
-        let Some(request) = self.inner.borrow().requests.get(id).cloned() else {
+        let Some(Open { request, begun }) = self.inner.borrow().requests.get(id).cloned() else {
             bail!("the host knows no request {id}");
         };
-        let body = match self.carry_out(&request).await {
+        let since = jiff::Timestamp::now().as_millisecond().saturating_sub(begun);
+        let since = Duration::from_millis(u64::try_from(since).unwrap_or(0));
+        tokio::time::sleep(self.pace_of(&request.verb).saturating_sub(since)).await;
+        self.load()?;
+        let body = match self.carry_out(&request) {
             Ok(done) => ReplyBody::Done(Box::new(done)),
             Err(failed) => ReplyBody::Failed(failed),
         };
         self.inner.borrow_mut().requests.remove(id);
+        self.save()?;
         Ok(Reply { seq: after + 1, body })
     }
 
@@ -265,8 +334,20 @@ impl HostCall for Simulated {
         if self.inner.borrow().is_to_be_judged() {
             tokio::time::sleep(self.pace.verdict).await;
             self.inner.borrow_mut().judge();
+            if let Err(error) = self.save() {
+                tracing::warn!("{error:#}");
+            }
             return;
         }
-        self.changed.notified().await;
+        let Some((folder, name)) = &self.file else { return self.changed.notified().await };
+        let watched = async {
+            let mut watch = Watch::new()?;
+            watch.add(folder, &[name])?;
+            watch.changed().await
+        };
+        tokio::select! {
+            watched = watched => if watched.is_err() { self.changed.notified().await },
+            () = self.changed.notified() => {}
+        }
     }
 }

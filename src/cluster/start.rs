@@ -76,5 +76,5 @@ async fn client(options: &DaemonOptions) -> Result<Client> {
     }
     let config = Config::incluster()
         .map_err(|error| unreadable("the cluster cannot be found".to_owned(), error.to_string()))?;
-    Ok(Client::try_from(config)?)
+    Ok(super::api::client(config)?)
 }

@@ -36,7 +36,11 @@ pub(super) fn run(options: DaemonOptions) -> Result<Ended> {
     let config = Some(config.as_str()).filter(|config| !config.is_empty());
     let each = options.simulated_pace;
     let pace = Pace { prepare: each, reboot: each, verdict: each };
-    runtime.block_on(follow(&asked, Rc::new(Simulated::new(config, pace)), &options.kubelet_kubeconfig))
+    let host = match &options.simulated_state {
+        Some(file) => Simulated::kept_in(file, config, pace)?,
+        None => Simulated::new(config, pace),
+    };
+    runtime.block_on(follow(&asked, Rc::new(host), &options.kubelet_kubeconfig))
 }
 
 async fn follow<H: HostCall + 'static>(

@@ -10,27 +10,25 @@ use cap_std_ext::cap_std::fs::Dir;
 use super::{Ended, open};
 use crate::error::{Fault, to_fault};
 use crate::host::service::{Answer, Replies, Spool, report};
-use crate::host::trust::redact::redact;
-use crate::host::{Host, config_files, reboot};
+use crate::host::{Host, config_files, drift, reboot};
 use crate::interrupt::Interrupt;
 use crate::model::config::Input;
 use crate::model::event::{Event, EventSink};
 use crate::model::image_ref::OsImage;
 use crate::model::manifest::Source;
 use crate::model::policy::Action;
+use crate::model::redact::redact;
 use crate::model::wire::{
     Done, Failed, HostRequest, Measured, Outcome as Word, PlanSummary, ReplyBody, SOURCE_CONTROLLER_CONFIG,
-    Verb, Wanted,
+    Verb, WIRE_VERSION, Wanted,
 };
 use crate::options::{ServeOptions, Served};
-use crate::pipeline::config::{ConfigRequest, Proposal, Verified, apply, propose, repair, verify};
+use crate::pipeline::config::{ConfigRequest, Proposal, apply, propose, repair, verify};
 use crate::pipeline::{self, Outcome, PivotRequest, PullSettings, Session, Until};
 use crate::plan::apply::Way;
 use crate::plan::disruption::{Subject, Verdict};
+use crate::plan::drift::TOLD_MAX;
 use crate::ui::Printer;
-
-/// Reasons and differences that are told; more help nobody.
-const TOLD_MAX: usize = 32;
 
 pub(super) fn run(options: ServeOptions, printer: &Printer) -> Result<Ended> {
     // Before there are threads: libostree enters a mount namespace.
@@ -64,8 +62,8 @@ fn serve(host: Result<Host>, spool: &Spool, id: &str) -> Result<Ended> {
     let begun = Instant::now();
     let result = host.and_then(|host| {
         let interrupt = Interrupt::listen()?;
-        let session = Session::new(host, replies.clone(), interrupt.clone())?;
-        let served = Serving { session: &session, request: &request };
+        let session = Session::new(host, replies.clone(), interrupt.clone())?.forced(request.force);
+        let served = Serving { session: &session, spool, request: &request };
         let done = interrupt.explain(served.carry_out().and_then(|mut end| {
             // After that nobody can be asked any more.
             if let Ok(done) = &mut end {
@@ -151,11 +149,13 @@ impl Teller {
 /// One request on this host.
 struct Serving<'a> {
     session: &'a Session,
+    spool: &'a Spool,
     request: &'a HostRequest,
 }
 
 impl Serving<'_> {
     fn carry_out(&self) -> Result<Result<Done, Failed>> {
+        self.refuse_newer()?;
         Ok(Ok(match &self.request.verb {
             Verb::Prepare(wanted) => self.prepare(wanted)?,
             Verb::Commit { change, reboot } => {
@@ -191,6 +191,17 @@ impl Serving<'_> {
                 .into());
             }
         }))
+    }
+
+    /// What a later protocol means may be something else. A move to an image never is.
+    fn refuse_newer(&self) -> Result<()> {
+        if self.request.version <= WIRE_VERSION || matches!(self.request.verb, Verb::MoveToImage { .. }) {
+            return Ok(());
+        }
+        Err(Fault::refused(format!("request {} is of protocol {}", self.request.id, self.request.version))
+            .why(format!("mcd {} of this host speaks up to {WIRE_VERSION}", env!("CARGO_PKG_VERSION")))
+            .next("ask in that one, or bring the host forward first: move it to a newer image")
+            .into())
     }
 
     fn who(&self) -> String {
@@ -237,12 +248,14 @@ impl Serving<'_> {
     fn verify(&self, repairs: bool) -> Result<Result<Done, Failed>> {
         let found = if repairs { repair(self.session, true, &self.who())? } else { verify(self.session)? };
         if found.is_fine() {
+            // Whoever follows the host finds that out a moment later; until then the report would be wrong.
+            drift::say(self.spool.folder(), None)?;
             return Ok(Ok(word(Word::Ok)));
         }
         Ok(Err(Failed {
             code: Ended::Differs.code(),
             what: "the host differs from its records".to_owned(),
-            differs: differs(&found),
+            differs: found.told(),
             next: Some("see `mcd verify` on the host; `mcd verify --repair` puts it right".to_owned()),
             ..Failed::default()
         }))
@@ -353,16 +366,4 @@ fn subject(subject: &Subject) -> String {
         Subject::Unit(name) => format!("unit {name}"),
         Subject::Keys(user) => format!("keys of {user}"),
     }
-}
-
-/// Paths and what is not as it must be; never contents.
-pub(super) fn differs(found: &Verified) -> Vec<String> {
-    let files =
-        found.differences.iter().map(|one| format!("{}: {}, not {}", one.path, one.found, one.expected));
-    let host = found.host.iter().map(|one| {
-        let what = serde_json::to_value(one.what).ok();
-        let what = what.as_ref().and_then(|what| what.as_str()).unwrap_or("host").to_owned();
-        format!("{what}: {}, not {}", one.found, one.expected)
-    });
-    files.chain(host).take(TOLD_MAX).collect()
 }

@@ -39,6 +39,8 @@ mod configured;
 mod confirm;
 #[cfg(feature = "ostree")]
 mod deploy;
+#[cfg(feature = "ostree")]
+pub(crate) mod drift;
 pub(crate) mod durable;
 #[cfg(feature = "ostree")]
 mod early_boot;
@@ -74,6 +76,8 @@ mod staged_before;
 mod status;
 #[cfg(feature = "ostree")]
 mod sysroot;
+#[cfg(feature = "ostree")]
+pub(crate) mod watch;
 
 #[cfg(feature = "ostree")]
 pub use {

@@ -6,6 +6,8 @@ use ostree::{ObjectType, glib};
 
 use super::boot_file::entry_of;
 use super::host_lock::HostLocked;
+use super::now;
+use super::service::hold_of;
 use super::sysroot::Host;
 use crate::model::boot_order::rollback_target;
 use crate::model::boots::{BootRecord, BootState};
@@ -94,6 +96,13 @@ impl Host {
         notices.extend(intent.as_ref().and_then(|intent| lost(intent, &deployments)));
         notices.extend(self.finalize_failure());
         notices.extend(self.degraded(&deployments));
+        let hold = match self.is_booted().then(|| hold_of(&self.running_root()?, now())).transpose() {
+            Ok(hold) => hold.flatten(),
+            Err(error) => {
+                notices.push(format!("whether a person holds this host is not known: {error:#}"));
+                None
+            }
+        };
         Ok(HostStatus {
             version: STATUS_VERSION,
             sysroot: self.path().to_owned(),
@@ -101,6 +110,7 @@ impl Host {
             deployments,
             went_back: boots.went_back,
             health: super::health::last_told(self),
+            hold,
             notices,
         })
     }

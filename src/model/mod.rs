@@ -8,6 +8,7 @@ pub mod config;
 pub mod digest;
 pub mod event;
 pub mod health;
+pub mod hold;
 pub mod host_request;
 pub mod image_ref;
 pub mod kargs;
@@ -18,6 +19,8 @@ pub mod origin;
 #[cfg(feature = "ostree")]
 pub mod policy;
 pub mod records;
+#[cfg(feature = "ostree")]
+pub mod redact;
 pub mod repo_refs;
 pub mod status;
 #[cfg(feature = "ostree")]

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::boots::WentBack;
 use super::digest::Digest;
 use super::health::HealthStatus;
+use super::hold::Hold;
 use super::image_ref::OsImage;
 
 /// Version of the JSON that `mcd status --json` prints. Grows by addition; raised only when a
@@ -128,6 +129,9 @@ pub struct HostStatus {
     /// What the health checks of this boot found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Option<HealthStatus>,
+    /// A person holds back what the cluster would drain or reboot by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold: Option<Hold>,
     /// What somebody should know: a lost staged deployment, a rollback and its reason.
     pub notices: Vec<String>,
 }

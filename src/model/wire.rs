@@ -11,10 +11,13 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use super::hold::Hold;
 use crate::error::{ExitKind, Fault};
 
 /// The version that is written. Raised only when a field changes its meaning.
 pub const WIRE_VERSION: u32 = 1;
+/// The oldest version that a pod still speaks.
+pub const FIRST_WIRE_VERSION: u32 = 1;
 
 /// What is asked of a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -404,35 +407,6 @@ pub struct Drift {
     pub since: i64,
 }
 
-/// A hold on what drains or reboots.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hold {
-    /// Why.
-    #[serde(default)]
-    pub why: String,
-    /// Seconds since the epoch; none: until a person lifts it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub until: Option<i64>,
-}
-
-impl Hold {
-    /// Reads `[UNTIL] WHY`, as the host's file and the Node's annotation have it; UNTIL is a time as RFC
-    /// 3339 has it. A text that begins with no time holds until it is removed.
-    pub fn parse(text: &str) -> Self {
-        let text = text.trim();
-        let (first, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
-        match first.parse::<jiff::Timestamp>() {
-            Ok(until) => Self { why: rest.trim().to_owned(), until: Some(until.as_second()) },
-            Err(_) => Self { why: text.to_owned(), until: None },
-        }
-    }
-
-    /// Whether it still holds at `now`, in seconds since the epoch.
-    pub fn lasts(&self, now: i64) -> bool {
-        self.until.is_none_or(|until| until > now)
-    }
-}
-
 /// A request that runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunningRequest {
@@ -447,6 +421,19 @@ pub struct RunningRequest {
     /// [`Wanted::image`] of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
+}
+
+impl From<&HostRequest> for RunningRequest {
+    fn from(request: &HostRequest) -> Self {
+        let verb = serde_json::to_value(&request.verb).ok();
+        let verb = verb.as_ref().and_then(|verb| verb.get("verb")).and_then(|verb| verb.as_str());
+        let (config, image) = match &request.verb {
+            Verb::Prepare(wanted) | Verb::ApplyLive(wanted) => (wanted.name.clone(), wanted.image.clone()),
+            Verb::MoveToImage { image, .. } => (String::new(), Some(image.clone())),
+            _ => (String::new(), None),
+        };
+        Self { id: request.id.clone(), verb: verb.unwrap_or_default().to_owned(), config, image }
+    }
 }
 
 /// What a Go daemon left on a host.

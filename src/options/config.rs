@@ -110,6 +110,8 @@ pub struct VerifyOptions {
     pub place: Place,
     /// Put back what differs.
     pub repair: bool,
+    /// Go on, and say what differs as soon as it does.
+    pub follow: bool,
     /// Whether to wait for locks.
     pub wait: bool,
 }
@@ -141,6 +143,7 @@ pub(super) fn read(verb: ConfigVerb) -> Result<ConfigRequest, Fault> {
         ConfigVerb::Verify(args) => ConfigRequest::Verify(VerifyOptions {
             place: place(args.target),
             repair: args.repair,
+            follow: args.follow,
             wait: !args.wait.no_wait,
         }),
         ConfigVerb::Validate(args) => ConfigRequest::Validate(files(args.files, "validate")?),

@@ -26,6 +26,8 @@ pub struct DaemonOptions {
     pub simulated_host: Option<String>,
     /// For tests: how long it prepares, reboots and judges.
     pub simulated_pace: std::time::Duration,
+    /// For tests: where its state stands.
+    pub simulated_state: Option<PathBuf>,
 }
 
 /// The variable that a pod's manifest sets from `spec.nodeName`.
@@ -53,6 +55,7 @@ pub(super) fn daemon(args: DaemonArgs, variable: Option<String>) -> Result<Daemo
         listen: args.listen,
         simulated_host: args.simulated_host,
         simulated_pace: std::time::Duration::from_millis(args.simulated_pace),
+        simulated_state: args.simulated_state,
     })
 }
 

@@ -18,6 +18,8 @@ pub mod content;
 pub mod disruption;
 #[cfg(feature = "cluster")]
 pub mod drain;
+#[cfg(feature = "ostree")]
+pub mod drift;
 pub mod health;
 pub mod preflight;
 pub mod reboot;

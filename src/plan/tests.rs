@@ -41,6 +41,7 @@ fn host(deployments: Vec<DeploymentStatus>) -> HostStatus {
         prepared: None,
         went_back: None,
         health: None,
+        hold: None,
         notices: Vec::new(),
     }
 }

@@ -1,6 +1,7 @@
 //! Hosts made by hand, for the tests of what is shown.
 
 use crate::model::digest::Digest;
+use crate::model::hold::Hold;
 use crate::model::image_ref::OsImage;
 use crate::model::status::{DeploymentName, DeploymentStatus, HostStatus, PreparedStatus, STATUS_VERSION};
 
@@ -68,6 +69,7 @@ pub(crate) fn prepared_with_notices() -> HostStatus {
     };
     HostStatus {
         prepared: Some(prepared),
+        hold: Some(Hold { why: "disk swap".to_owned(), until: Some(1_796_130_000) }),
         notices: vec![
             "the staged deployment of 2026-11-30 was lost with the power; it was staged again".to_owned(),
         ],
@@ -88,6 +90,7 @@ fn host(deployments: Vec<DeploymentStatus>) -> HostStatus {
         prepared: None,
         went_back: None,
         health: None,
+        hold: None,
         notices: Vec::new(),
     }
 }

@@ -4,6 +4,7 @@ use owo_colors::OwoColorize as _;
 
 use super::health;
 use super::text::{clean, time};
+use crate::model::hold::Hold;
 use crate::model::status::{ConfigStatus, DeploymentStatus, HostStatus, PreparedStatus};
 
 /// Width of the names of fields: the longest is "Image commit".
@@ -28,6 +29,9 @@ pub(super) fn render(host: &HostStatus) -> String {
     }
     if let Some(found) = &host.health {
         page.push_str(&format!("{} {}\n", "Health:".bold(), health::summary(found)));
+    }
+    if let Some(hold) = &host.hold {
+        page.push_str(&format!("{} {}\n", "Held:".yellow().bold(), render_hold(hold)));
     }
     for notice in &host.notices {
         page.push_str(&format!("{} {}\n", "Notice:".yellow().bold(), clean(notice)));
@@ -103,6 +107,12 @@ fn states(deployment: &DeploymentStatus) -> Vec<String> {
         states.push("kept (last good)".to_owned());
     }
     states
+}
+
+fn render_hold(hold: &Hold) -> String {
+    let why = if hold.why.is_empty() { "no reason given" } else { hold.why.as_str() };
+    let end = hold.until.map_or_else(|| "`mcd release`".to_owned(), time);
+    format!("nothing drains or reboots this host by itself until {end}: {}", clean(why))
 }
 
 fn render_prepared(prepared: &PreparedStatus) -> String {

@@ -10,6 +10,14 @@
 #![allow(clippy::disallowed_methods)]
 #![cfg(feature = "cluster")]
 
+mod drains;
+mod hosts;
+// The machine that is booted, as the stories of one host have it.
+#[path = "../it/nspawn/installation.rs"]
+mod installation;
+mod killed;
+mod outages;
+mod real;
 mod refusals;
 mod updates;
 mod world;

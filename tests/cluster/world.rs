@@ -4,13 +4,14 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use mcd_test_support::kube::{ControlPlane, Node, pod_token};
+use mcd_test_support::kube::{ControlPlane, Node, daemon_set_token, pod_token};
 use mcd_test_support::process::Guarded;
 use serde_json::{Value, json};
 
 pub(super) const PROGRAM: &str = env!("CARGO_BIN_EXE_mcd");
 pub(super) const NAMESPACE: &str = "mcd";
 pub(super) const ACCOUNT: &str = "mcd-daemon";
+pub(super) const DAEMON_SET: &str = "mcd-daemon";
 pub(super) const GROUP: &str = "/apis/machineconfiguration.openshift.io/v1";
 /// Longer than anything here takes, also on a machine that does other work.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -55,30 +56,56 @@ pub(super) fn key(name: &str) -> String {
     format!("machineconfiguration.openshift.io/{name}")
 }
 
-/// A node whose host has the configuration `config`.
-pub(super) struct Host {
-    pub(super) node: Node<'static>,
-    pub(super) plane: &'static ControlPlane,
-    kubeconfig: PathBuf,
-    daemon: Option<Guarded>,
+/// How a daemon is started.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Options {
+    /// It drains by itself, with the kubelet's credentials.
+    pub(super) drains_itself: bool,
+    /// It puts drift right.
+    pub(super) self_heal: bool,
+    /// Milliseconds that the host prepares, reboots and judges.
+    pub(super) pace: u64,
 }
 
-impl Host {
-    fn new(name: &str, config: &str) -> Self {
-        let plane = plane();
-        let annotations =
-            json!({ key("currentConfig"): config, key("desiredConfig"): config, key("state"): "Done" });
-        let node = Node::create_with(plane, name, json!({}), annotations).unwrap();
-        let token = pod_token(plane, NAMESPACE, ACCOUNT, name).unwrap();
-        let kubeconfig = plane.kubeconfig_with_token(name, &token).unwrap();
-        Self { node, plane, kubeconfig, daemon: None }
-    }
+/// A node whose host is simulated and outlives its daemon.
+pub(super) struct Host<'p> {
+    pub(super) node: Node<'p>,
+    pub(super) plane: &'p ControlPlane,
+    pub(super) options: Options,
+    kubeconfig: PathBuf,
+    daemon: Option<Guarded>,
+    scratch: tempfile::TempDir,
+}
 
+impl Host<'static> {
     /// A node that is Done with `rendered-a`, its daemon running.
     pub(super) fn done(name: &str) -> Self {
-        let mut host = Self::new(name, "rendered-a");
-        host.start("rendered-a");
-        host.until_done("rendered-a");
+        Self::done_with(name, Options::default())
+    }
+
+    /// The same with another daemon.
+    pub(super) fn done_with(name: &str, options: Options) -> Self {
+        Self::done_on(plane(), name, options)
+    }
+}
+
+impl<'p> Host<'p> {
+    /// A node with these annotations, without a daemon yet.
+    pub(super) fn new(plane: &'p ControlPlane, name: &str, annotations: Value, options: Options) -> Self {
+        let node = Node::create_with(plane, name, json!({}), annotations).unwrap();
+        let token = daemon_set_token(plane, NAMESPACE, DAEMON_SET, ACCOUNT, name).unwrap();
+        let kubeconfig = plane.kubeconfig_with_token(name, &token).unwrap();
+        Self { node, plane, options, kubeconfig, daemon: None, scratch: tempfile::tempdir().unwrap() }
+    }
+
+    /// A node of this control plane that is Done with `rendered-a`.
+    pub(super) fn done_on(plane: &'p ControlPlane, name: &str, options: Options) -> Self {
+        let config = "rendered-a";
+        let annotations =
+            json!({ key("currentConfig"): config, key("desiredConfig"): config, key("state"): "Done" });
+        let mut host = Self::new(plane, name, annotations, options);
+        host.start(config);
+        host.until_done(config);
         host.until_started();
         host
     }
@@ -99,10 +126,11 @@ impl Host {
         }
     }
 
-    /// Starts the daemon's process, on a simulated host that has `config`.
+    /// Starts the daemon's process, on the host as it was left, or, the first time, on one that has `config`.
     pub(super) fn start(&mut self, config: &str) {
         let kubeconfig = self.kubeconfig.display().to_string();
-        let arguments = [
+        let (state, pace) = (self.state().display().to_string(), self.options.pace.to_string());
+        let mut arguments = vec![
             "daemon",
             "--node-name",
             self.node.name(),
@@ -112,11 +140,66 @@ impl Host {
             "127.0.0.1:0",
             "--simulated-host",
             config,
+            "--simulated-state",
+            &state,
+            "--simulated-pace",
+            &pace,
         ];
+        let kubelet = self.plane.kubelet_kubeconfig(self.node.name()).unwrap().display().to_string();
+        if self.options.drains_itself {
+            arguments.extend(["--drain", "self", "--kubelet-kubeconfig", &kubelet]);
+        }
+        if self.options.self_heal {
+            arguments.push("--self-heal");
+        }
+        let log = std::fs::File::options().append(true).create(true).open(self.scratch.path().join("log"));
         let daemon = Guarded::start(PROGRAM, &arguments, |command| {
-            command.stdout(Stdio::null()).stderr(Stdio::null());
+            command.stdout(Stdio::null()).stderr(log.unwrap());
         });
         self.daemon = Some(daemon.unwrap());
+    }
+
+    fn state(&self) -> PathBuf {
+        self.scratch.path().join("host.json")
+    }
+
+    /// The host: what it says of itself, and what it was asked for.
+    pub(super) fn host(&self) -> Value {
+        serde_json::from_slice(&std::fs::read(self.state()).unwrap()).unwrap()
+    }
+
+    /// Changes the host while it has nothing to do.
+    pub(super) fn edit(&self, edit: impl FnOnce(&mut Value)) {
+        let mut host = self.host();
+        edit(&mut host);
+        self.make(&host);
+    }
+
+    /// Makes the host, before its daemon begins.
+    pub(super) fn make(&self, host: &Value) {
+        let new = self.scratch.path().join("host.new");
+        std::fs::write(&new, host.to_string()).unwrap();
+        std::fs::rename(new, self.state()).unwrap();
+    }
+
+    /// How often the host was asked for this.
+    pub(super) fn asked(&self, verb: &str) -> usize {
+        self.host()["log"].as_array().unwrap().iter().filter(|one| *one == verb).count()
+    }
+
+    /// What the daemon's processes wrote.
+    pub(super) fn log(&self) -> String {
+        std::fs::read_to_string(self.scratch.path().join("log")).unwrap()
+    }
+
+    /// Waits until the host is so.
+    #[track_caller]
+    pub(super) fn until_host(&self, is_so: &dyn Fn(&Value) -> bool) {
+        let start = Instant::now();
+        while !is_so(&self.host()) {
+            assert!(start.elapsed() < PATIENCE, "{:#}\n{}", self.host(), self.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// The daemon's process id.
@@ -159,7 +242,8 @@ impl Host {
         loop {
             let node = self.node.get().unwrap();
             let wished = annotation(&node, "desiredDrain");
-            if !wished.is_empty() && wished != annotation(&node, "lastAppliedDrain") {
+            let is_ours = !self.options.drains_itself;
+            if is_ours && !wished.is_empty() && wished != annotation(&node, "lastAppliedDrain") {
                 let cordon = wished.starts_with("drain-");
                 self.node
                     .patch(&json!({
@@ -172,7 +256,26 @@ impl Host {
             if ends(&node) {
                 return drains;
             }
-            assert!(start.elapsed() < PATIENCE, "it does not end: {:#}", node["metadata"]["annotations"]);
+            assert!(
+                start.elapsed() < PATIENCE,
+                "it does not end: {:#}\n{}",
+                node["metadata"]["annotations"],
+                self.log()
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Waits until the Node is so, while no controller drains.
+    #[track_caller]
+    pub(super) fn until_node(&self, is_so: &dyn Fn(&Value) -> bool) {
+        let start = Instant::now();
+        loop {
+            let node = self.node.get().unwrap();
+            if is_so(&node) {
+                return;
+            }
+            assert!(start.elapsed() < PATIENCE, "{:#}\n{}", node["metadata"]["annotations"], self.log());
             std::thread::sleep(Duration::from_millis(50));
         }
     }

@@ -7,6 +7,7 @@ mod systemd;
 mod watch;
 
 pub use systemd::SystemdHost;
+pub(in crate::cluster) use watch::Watch;
 
 use anyhow::Result;
 

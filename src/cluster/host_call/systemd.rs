@@ -182,7 +182,7 @@ impl HostCall for SystemdHost {
             if let Some(reply) = next(spool.replies(id)?) {
                 return Ok(reply);
             }
-            if spool.answer(id)? == Answer::Unknown {
+            if !spool.is_known(id)? {
                 return Err(Fault::failed(format!("request {id} is not known to the host"))
                     .why("it was never handed over, or the host booted since")
                     .into());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use camino::Utf8PathBuf;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::look::{Eye, Found, Kind, Sight};
 use super::root::{Root, Way};
@@ -13,15 +13,15 @@ use crate::model::digest::Digest;
 use crate::model::manifest::{Manifest, Node, Part, Scope};
 
 /// One difference. Never holds contents, digests or hashes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Difference {
     /// Where it is on the running system.
     pub path: Utf8PathBuf,
     /// As the config spells it, where that is another path.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<Utf8PathBuf>,
     /// What of the config it is; none for a password.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<Part>,
     /// What differs.
     pub what: What,
@@ -32,7 +32,7 @@ pub struct Difference {
 }
 
 /// What differs at a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum What {
     /// Nothing is there.

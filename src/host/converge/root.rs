@@ -92,6 +92,15 @@ impl Root {
         }
     }
 
+    /// The directory at an absolute path, if it is there and may be gone to.
+    #[cfg(feature = "ostree")]
+    pub(crate) fn folder(&self, path: &Utf8Path) -> Option<Dir> {
+        match self.way_to(path) {
+            Ok(Way::Open(folder)) => Some(folder),
+            _ => None,
+        }
+    }
+
     /// Opens the directory at an absolute path.
     pub(super) fn way_to(&self, path: &Utf8Path) -> rustix::io::Result<Way> {
         let (base, _, below) = self.base(path);

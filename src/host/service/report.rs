@@ -8,17 +8,15 @@ use fn_error_context::context;
 
 use super::hold::hold_of;
 use super::spool::Spool;
-use crate::host::{Host, durable, now};
+use crate::host::{Host, drift, now};
 use crate::model::boots::{BootEntry, BootRecord, BootState};
 use crate::model::records::{Intent, IntentState};
 use crate::model::status::{DeploymentStatus, HostStatus};
 use crate::model::wire::{
-    Change, ChangeState, Drift, HostReport, IntentReport, PlanSummary, RunningRequest, TakenOver, Verb,
-    WIRE_VERSION, WentBackReport,
+    Change, ChangeState, HostReport, IntentReport, PlanSummary, RunningRequest, TakenOver, WIRE_VERSION,
+    WentBackReport,
 };
 
-/// What `mcd verify --follow` writes, in the spool's folder.
-const DRIFT: &str = "drift.json";
 const BOOT_ID: &str = "proc/sys/kernel/random/boot_id";
 const OS_RELEASE: &str = "etc/os-release";
 /// What makes a Go daemon, and us, go on although the host differs.
@@ -47,10 +45,10 @@ pub fn report(host: &Host, spool: &Spool) -> Result<HostReport> {
         change: change(&boots, &status),
         went_back: went_back(&boots, &status),
         intent: host.intent()?.map(|intent| intent_report(&intent)),
-        drift: drift(spool.folder()),
+        drift: drift::said(spool.folder()),
         hold: hold_of(&root, now())?,
         force: root.exists(FORCE),
-        running: running_requests(spool)?,
+        running: spool.open_requests()?.iter().map(RunningRequest::from).collect(),
         taken_over: taken_over(&root),
         ..HostReport::default()
     };
@@ -125,26 +123,6 @@ fn intent_report(intent: &Intent) -> IntentReport {
         // Why it costs that is not kept; whoever needs it asks to prepare again, which is quick.
         plan: PlanSummary { drain: !intent.live, reboot: !intent.live, ..PlanSummary::default() },
     }
-}
-
-fn drift(folder: &Dir) -> Option<Drift> {
-    let drift: Drift = serde_json::from_slice(&durable::read(folder, DRIFT).ok()??).ok()?;
-    (!drift.differs.is_empty()).then_some(drift)
-}
-
-fn running_requests(spool: &Spool) -> Result<Vec<RunningRequest>> {
-    let open = spool.open_requests()?.into_iter();
-    let described = open.map(|request| {
-        let verb = serde_json::to_value(&request.verb).ok();
-        let verb = verb.as_ref().and_then(|verb| verb.get("verb")).and_then(text_of);
-        let (config, image) = match request.verb {
-            Verb::Prepare(wanted) | Verb::ApplyLive(wanted) => (wanted.name, wanted.image),
-            Verb::MoveToImage { image, .. } => (String::new(), Some(image)),
-            _ => (String::new(), None),
-        };
-        RunningRequest { id: request.id, verb: verb.unwrap_or_default(), config, image }
-    });
-    Ok(described.collect())
 }
 
 /// What a Go daemon left on the host with this root; none if nothing is there.

@@ -159,6 +159,16 @@ impl Spool {
         Ok(open)
     }
 
+    /// Whether this request was handed over in this boot.
+    ///
+    /// # Errors
+    ///
+    /// The id is malformed.
+    pub fn is_known(&self, id: &str) -> Result<bool> {
+        require_id(id)?;
+        Ok(self.requests.exists(request_name(id)))
+    }
+
     /// What is known of a request.
     ///
     /// # Errors
@@ -171,7 +181,7 @@ impl Spool {
         {
             return Ok(Answer::Ended(last));
         }
-        Ok(if self.requests.exists(request_name(id)) { Answer::Open } else { Answer::Unknown })
+        Ok(if self.is_known(id)? { Answer::Open } else { Answer::Unknown })
     }
 
     /// The replies so far, in order. A line that is still being written is left out.

@@ -16,7 +16,6 @@
 
 pub mod credentials;
 pub mod policy;
-pub mod redact;
 pub mod registries;
 mod scope;
 pub mod signed;
@@ -32,9 +31,9 @@ use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use crate::error::Fault;
 use crate::model::image_ref::{OsImage, Transport, Verification};
 
+pub use crate::model::redact::redact;
 pub use credentials::Credentials;
 pub use policy::{Demand, Policy, Requirement};
-pub use redact::redact;
 
 /// How an image that may be used has to be fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,8 +17,8 @@ use fn_error_context::context;
 
 use super::credentials::Credentials;
 use super::policy::POLICY_PATH;
-use super::redact::redact;
 use crate::error::Fault;
+use crate::model::redact::redact;
 
 /// A home in which nothing can be, not even by somebody's later `mkdir`: procfs makes no folders.
 /// An empty `HOME` would not do: containers/image then asks the user database.

@@ -63,3 +63,38 @@ fn a_fault_becomes_one_line() {
     assert!(failed.is_refused());
     assert_eq!(failed.line(), "file /etc/x: the path is reserved; take it out");
 }
+
+/// What a pod and a host of protocol 1 say to each other. These lines never change; a later protocol gets
+/// lines of its own, and pods go on to write these for hosts that speak no more.
+#[test]
+fn the_conversation_of_protocol_1_is_read_and_written_as_ever() {
+    let text = include_str!("../../../tests/fixtures/records/wire-v1.jsonl");
+    let mut verbs = Vec::new();
+    for line in text.lines() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        let (kind, said) = line.as_object().unwrap().iter().next().unwrap();
+        let again = if kind == "request" {
+            let request: HostRequest = serde_json::from_value(said.clone()).unwrap();
+            assert_ne!(request.verb, Verb::Unknown, "{said}");
+            verbs.push(RunningRequest::from(&request).verb);
+            serde_json::to_value(request)
+        } else {
+            let reply: Reply = serde_json::from_value(said.clone()).unwrap();
+            assert_ne!(reply.body, ReplyBody::Unknown, "{said}");
+            serde_json::to_value(reply)
+        };
+        assert_eq!(again.unwrap(), *said);
+    }
+    let all = [
+        "prepare",
+        "commit",
+        "apply-live",
+        "verify",
+        "status",
+        "move-to-image",
+        "reboot",
+        "cancel",
+        "take-over",
+    ];
+    assert_eq!(verbs, all);
+}

@@ -10,6 +10,7 @@ mod check;
 mod content;
 mod deploy;
 
+mod follow;
 mod forget;
 mod ground;
 mod image;
@@ -29,6 +30,7 @@ mod want;
 pub use apply::apply;
 
 pub use content::OnDisk;
+pub use follow::Following;
 pub use forget::{ForgetRequest, forget};
 pub use live::Done;
 pub use propose::{Proposal, propose};

@@ -1,7 +1,7 @@
 //! `mcd verify`: is the machine what it was told to be? And `--repair`: make it that again.
 
 use anyhow::Result;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::content::root_of;
 use super::ground::{Deployed, Ground, Plain};
@@ -26,12 +26,13 @@ use crate::pipeline::commit::{check_before_commit, commit};
 use crate::pipeline::{Outcome, Session};
 use crate::plan::config::Changes;
 use crate::plan::disruption::judge;
+use crate::plan::drift::TOLD_MAX;
 
 /// What the kernel was started with.
 const COMMAND_LINE: &str = "proc/cmdline";
 
 /// What a verification found.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Verified {
     /// Whether anything is managed at all.
     pub managed: bool,
@@ -42,12 +43,12 @@ pub struct Verified {
     /// Image and kernel arguments that are not.
     pub host: Vec<HostDifference>,
     /// What a repair changed.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_deserializing, skip_serializing_if = "Option::is_none")]
     pub repaired: Option<Repaired>,
 }
 
 /// Something of the host itself that is not as it was told to be.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostDifference {
     /// What.
     pub what: HostPart,
@@ -58,7 +59,7 @@ pub struct HostDifference {
 }
 
 /// Parts of a host that are not files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HostPart {
     /// The image.
@@ -85,6 +86,18 @@ impl Verified {
     pub fn is_fine(&self) -> bool {
         let deployed = self.repaired.as_ref().is_some_and(|repaired| repaired.deployed);
         self.differences.is_empty() && (self.host.is_empty() || deployed)
+    }
+
+    /// What differs in words, at most [`TOLD_MAX`]: paths and what is not as it must be, never contents.
+    pub fn told(&self) -> Vec<String> {
+        let files =
+            self.differences.iter().map(|one| format!("{}: {}, not {}", one.path, one.found, one.expected));
+        let host = self.host.iter().map(|one| {
+            let what = serde_json::to_value(one.what).ok();
+            let what = what.as_ref().and_then(|what| what.as_str()).unwrap_or("host").to_owned();
+            format!("{what}: {}, not {}", one.found, one.expected)
+        });
+        files.chain(host).take(TOLD_MAX).collect()
     }
 }
 

@@ -2,6 +2,7 @@
 //! the two.
 
 use super::annotations::{REASON_MAX, State};
+use crate::model::redact::redact;
 
 /// A reason's kind; its id never changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -134,21 +135,7 @@ impl Reason {
 
     /// As the annotation has it: one line, at most [`REASON_MAX`] characters.
     pub fn annotation(&self) -> String {
-        let line = format!("{}: {}", self.kind.id(), without_credentials(&self.text));
+        let line = format!("{}: {}", self.kind.id(), redact(&self.text));
         line.chars().map(|c| if c.is_control() { ' ' } else { c }).take(REASON_MAX).collect()
-    }
-}
-
-/// The host's faults carry none; this is for what a registry or a mirror put into a URL of its own.
-fn without_credentials(text: &str) -> String {
-    text.split(' ').map(without_user).collect::<Vec<_>>().join(" ")
-}
-
-fn without_user(word: &str) -> String {
-    let Some((scheme, rest)) = word.split_once("://") else { return word.to_owned() };
-    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    match rest[..end].rfind('@') {
-        Some(at) => format!("{scheme}://[redacted]{}", &rest[at..]),
-        None => word.to_owned(),
     }
 }

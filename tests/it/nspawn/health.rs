@@ -3,7 +3,7 @@
 use super::*;
 
 /// A required check of the administrator's that fails on every version but those in `good`.
-fn check_of(machine: &Machine<'_>, weight: &str, name: &str, body: &str) {
+pub(super) fn check_of(machine: &Machine<'_>, weight: &str, name: &str, body: &str) {
     let path = format!("/etc/mcd/health/{weight}.d/{name}");
     machine
         .shell(&format!(
@@ -17,12 +17,12 @@ fn verdict(machine: &Machine<'_>) -> Value {
     status(machine)["health"].clone()
 }
 
-fn wait_until_down(mut machine: Machine<'_>) {
+pub(super) fn wait_until_down(mut machine: Machine<'_>) {
     machine.wait_until_down().unwrap();
 }
 
 /// Boots what the boot menu has first, which does not stay up.
-fn boot_until_down(host: &Host) -> Machine<'_> {
+pub(super) fn boot_until_down(host: &Host) -> Machine<'_> {
     let mut machine = Machine::power_on(&host.sysroot, &[(&host.installation.images(), IMAGES)]).unwrap();
     machine.wait_until_down().unwrap();
     machine

@@ -188,6 +188,45 @@ fn root_nspawn_a_hold_on_the_host_is_heard_at_once() {
     let hold = pod.status().hold.unwrap();
     assert_eq!(hold.why, "disk swap");
     assert!(hold.until.is_some());
+    let page = super::mcd(&machine, &["status"]);
+    assert!(page.contains("Held:") && page.contains("disk swap"), "{page}");
+    assert_eq!(super::status(&machine)["hold"]["why"], "disk swap");
     super::mcd(&machine, &["release"]);
     assert_eq!(pod.status().hold, None);
+    assert!(super::status(&machine)["hold"].is_null());
+}
+
+#[test]
+fn root_nspawn_what_failed_is_prepared_again_for_a_pod_that_forces() {
+    let host = Host::new();
+    let machine = host.boot();
+    super::health::check_of(&machine, "required", "app", ". /etc/os-release; test $VERSION_ID != 2");
+    super::mcd(&machine, &["pivot", &image("v2"), "--reboot=full"]);
+    super::health::wait_until_down(machine);
+    drop(super::health::boot_until_down(&host));
+    let machine = host.boot();
+    let pod = Pod::on(&machine);
+    let prepare = Verb::Prepare(Wanted { image: Some(image("v2")), ..Wanted::default() });
+    let failed = pod.ask("again-1", &prepare).unwrap_err();
+    assert!(failed.is_refused() && failed.line().contains("failed on this host before"), "{}", failed.line());
+    let forced = HostRequest { force: true, ..request("again-2", &prepare) };
+    pod.runtime.block_on(pod.host.run(&forced)).unwrap();
+    let ReplyBody::Done(done) = pod.replies("again-2").pop().unwrap().body else { panic!("refused") };
+    assert_eq!(done.outcome, Outcome::Prepared);
+}
+
+/// Of a protocol that is not known yet, only the move to an image is certain to mean the same.
+#[test]
+fn root_nspawn_a_later_protocol_is_refused_but_for_a_move_to_an_image() {
+    let host = Host::new();
+    let machine = host.boot();
+    let pod = Pod::on(&machine);
+    let later = |id: &str, verb: Verb| HostRequest { version: WIRE_VERSION + 1, ..request(id, &verb) };
+    pod.runtime.block_on(pod.host.run(&later("later-1", Verb::Cancel))).unwrap();
+    let ReplyBody::Failed(failed) = pod.replies("later-1").pop().unwrap().body else { panic!("done") };
+    assert!(failed.is_refused() && failed.line().contains("protocol"), "{}", failed.line());
+    let forward = Verb::MoveToImage { image: image("v2"), reboot: true };
+    pod.runtime.block_on(pod.host.run(&later("later-2", forward))).unwrap();
+    let machine = machine.next_boot().unwrap();
+    assert_eq!(super::version(&machine), "2");
 }

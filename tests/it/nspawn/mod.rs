@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods)]
 
 mod boot_count;
+mod drift;
 mod health;
 #[cfg(feature = "cluster")]
 mod host_call;

@@ -400,7 +400,7 @@ fn a_blocked_drain_names_what_blocks() {
 fn a_reason_is_one_short_line_without_credentials() {
     let text = format!("get https://me:secret@registry.test/v2/\nno{}", "x".repeat(3000));
     let line = Reason::new(ReasonKind::PrepareFailed, text).annotation();
-    assert!(line.starts_with("prepare-failed: get https://[redacted]@registry.test/v2/ no"));
+    assert!(line.starts_with("prepare-failed: get https://<hidden>@registry.test/v2/ no"));
     assert_eq!(line.chars().count(), annotations::REASON_MAX);
 }
 

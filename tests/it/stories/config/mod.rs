@@ -2,6 +2,7 @@
 
 mod apply;
 mod diff;
+mod follow;
 mod live;
 mod random;
 mod root;

@@ -8,7 +8,7 @@ use mcd_test_support::scratch::Scratch;
 use super::*;
 
 /// A small root.
-fn root() -> Scratch {
+pub(super) fn root() -> Scratch {
     let scratch = Scratch::new().unwrap();
     let files = [
         ("etc/passwd", "root:x:0:0:root:/root:/bin/bash\ncore:x:1000:1000::/home/core:/bin/bash\n"),
@@ -28,19 +28,19 @@ fn root() -> Scratch {
     scratch
 }
 
-fn mcd(scratch: &Scratch, arguments: &[&str]) -> Outcome {
+pub(super) fn mcd(scratch: &Scratch, arguments: &[&str]) -> Outcome {
     let mut command = std::process::Command::new(program());
     command.args(arguments).arg("--root").arg(scratch.join("root"));
     Outcome::of(command.stdin(std::process::Stdio::null()).output().unwrap())
 }
 
-fn apply(scratch: &Scratch, machine: &Machine, more: &[&str]) -> Outcome {
+pub(super) fn apply(scratch: &Scratch, machine: &Machine, more: &[&str]) -> Outcome {
     let path = scratch.join("config.yaml");
     std::fs::write(&path, machine.text()).unwrap();
     mcd(scratch, &[&["apply", path.to_str().unwrap()], more].concat())
 }
 
-fn read(scratch: &Scratch, path: &str) -> Option<String> {
+pub(super) fn read(scratch: &Scratch, path: &str) -> Option<String> {
     std::fs::read_to_string(scratch.join("root").join(path)).ok()
 }
 

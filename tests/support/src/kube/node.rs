@@ -1,5 +1,7 @@
 //! Nodes, and the tokens of the pods on them.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
@@ -96,6 +98,28 @@ pub fn pod_token(plane: &ControlPlane, namespace: &str, account: &str, node: &st
     let pod = if answer.status == 409 { plane.admin().get(&format!("{pods}/{name}"))? } else { answer };
     let uid = pod.ok()?["metadata"]["uid"].clone();
     let reference = json!({ "kind": "Pod", "apiVersion": "v1", "name": name, "uid": uid });
+    account_token(plane, namespace, account, Some(&reference))
+}
+
+/// A token as the pod has that the daemon set `name` keeps on `node`; waits for that pod.
+pub fn daemon_set_token(
+    plane: &ControlPlane,
+    namespace: &str,
+    name: &str,
+    account: &str,
+    node: &str,
+) -> Result<String> {
+    let path = format!("/api/v1/namespaces/{namespace}/pods?fieldSelector=spec.nodeName%3D{node}");
+    let is_its = |pod: &&Value| {
+        pod["metadata"]["ownerReferences"][0]["kind"] == "DaemonSet"
+            && pod["metadata"]["ownerReferences"][0]["name"] == name
+    };
+    let of_set = |list: &Value| list["items"].as_array().and_then(|pods| pods.iter().find(is_its).cloned());
+    let wanted = "a list with the daemon set's pod";
+    let list =
+        plane.admin().wait_for(&path, wanted, Duration::from_secs(60), |list| of_set(list).is_some())?;
+    let pod = of_set(&list).context("The pod is gone again")?;
+    let reference = json!({ "kind": "Pod", "apiVersion": "v1", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"] });
     account_token(plane, namespace, account, Some(&reference))
 }
 
