@@ -40,6 +40,8 @@ pub(crate) mod durable;
 #[cfg(feature = "ostree")]
 mod etc_merge;
 #[cfg(feature = "ostree")]
+mod firstboot;
+#[cfg(feature = "ostree")]
 mod host_lock;
 #[cfg(feature = "ostree")]
 mod pin;
@@ -77,6 +79,7 @@ pub use {
     confirm::{GaveUp, Judging},
     deploy::{DeployRequest, Deployed},
     etc_merge::EtcConflict,
+    firstboot::FirstBoot,
     host_lock::{HostLocked, Wait},
     pin::Pinned,
     preflight::{CommitFacts, EtcLayout, commit_facts},

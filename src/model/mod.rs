@@ -6,6 +6,7 @@ pub mod boots;
 pub mod config;
 pub mod digest;
 pub mod event;
+pub mod firstboot;
 pub mod health;
 pub mod host_request;
 pub mod image_ref;

@@ -5,7 +5,7 @@
 //! [`Decision::NothingToDo`] is how `mcd` verifies that a change is complete.
 
 pub mod apply;
-#[cfg(feature = "cluster")]
+#[cfg(feature = "ostree")]
 pub mod backoff;
 pub mod boot;
 #[cfg(feature = "cluster")]
@@ -17,6 +17,8 @@ pub mod content;
 pub mod disruption;
 #[cfg(feature = "cluster")]
 pub mod drain;
+#[cfg(feature = "ostree")]
+pub mod firstboot;
 pub mod health;
 pub mod preflight;
 pub mod reboot;

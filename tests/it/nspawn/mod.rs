@@ -3,6 +3,7 @@
 // A story looks at its own scratch folders by plain paths; the program itself may not.
 #![allow(clippy::disallowed_methods)]
 
+mod firstboot;
 mod health;
 #[cfg(feature = "cluster")]
 mod host_call;

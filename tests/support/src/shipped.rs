@@ -37,6 +37,7 @@ pub fn install(program: &Path, source: &Path, stage: &Path, scratch: &Path) -> R
         "mcd-cleanup.service",
         "mcd-health.service",
         "mcd-resume.service",
+        "mcd-firstboot.service",
     ]))?;
     Ok(())
 }
