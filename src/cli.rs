@@ -9,8 +9,8 @@
 
 pub mod config;
 pub mod daemon;
+pub mod firstboot;
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
@@ -80,6 +80,12 @@ pub enum Verb {
     Cleanup(CleanupArgs),
     /// Show who changed the host, when, to what, and how it ended
     History(HistoryArgs),
+    /// Bring the machine to what its first boot asks for, and reboot once
+    ///
+    /// Run by mcd-firstboot.service before kubelet. The request is cleared only by the run that
+    /// finds nothing left to do, and is not run again after a rollback.
+    #[command(alias = "firstboot-complete-machineconfig")]
+    Firstboot(firstboot::FirstbootArgs),
     /// Follow this host's Node in a cluster, in a pod
     ///
     /// Watches the Node; when another desiredConfig or desiredImage is set there, lets the host
@@ -485,17 +491,8 @@ pub enum OldDaemonVerb {
     Version,
     /// Follow this host's Node in a cluster: mcd daemon with the old flags
     Start(Box<daemon::OldStartArgs>),
-    /// Finish a first boot: not part of this version
-    #[command(hide = true)]
-    FirstbootCompleteMachineconfig(OldRest),
-}
-
-/// Arguments of a verb that is refused whatever they are.
-#[derive(Debug, Args)]
-pub struct OldRest {
-    /// Not looked at
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    pub rest: Vec<OsString>,
+    /// Finish a first boot: mcd firstboot
+    FirstbootCompleteMachineconfig(firstboot::OldFirstbootArgs),
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 
 pub mod config;
 mod daemon;
+mod firstboot;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 use clap::Parser as _;
 
 pub use self::daemon::DaemonOptions;
+pub use self::firstboot::FirstbootOptions;
 
 use crate::cli::{self, Cli, OldDaemon, OldDaemonVerb, OldPivot, Verb};
 use crate::error::{ExitKind, Fault};
@@ -64,6 +66,8 @@ pub enum Request {
     Cleanup(CleanupOptions),
     /// `history`.
     History(HistoryOptions),
+    /// `firstboot`.
+    Firstboot(FirstbootOptions),
     /// `daemon`.
     Daemon(DaemonOptions),
     /// `generate`.
@@ -321,6 +325,7 @@ fn ours(cli: Cli) -> Result<Invocation, Fault> {
             spool: args.spool,
             what: args.id.map_or(Served::Status, Served::Request),
         }),
+        Verb::Firstboot(args) => Request::Firstboot(firstboot::firstboot(args)?),
         Verb::Daemon(args) => Request::Daemon(daemon::daemon(args, daemon::variable())?),
         Verb::Generate(args) => Request::Generate(match args.what {
             cli::GenerateVerb::Man { dir } => GenerateOptions::Man(dir),
@@ -345,6 +350,7 @@ fn wants_json(verb: &Verb) -> bool {
         Verb::Cancel(args) => args.target.json,
         Verb::Cleanup(args) => args.target.json,
         Verb::History(args) => args.target.json,
+        Verb::Firstboot(args) => args.json,
         Verb::Daemon(_) | Verb::Generate(_) | Verb::Hold(_) | Verb::Release | Verb::ServeRequest(_) => false,
     }
 }
@@ -398,14 +404,6 @@ fn pin(args: cli::PinArgs, pinned: bool) -> Result<PinOptions, Fault> {
 }
 
 fn old_daemon(old: OldDaemon) -> Result<Invocation, Fault> {
-    let refuse = |verb: &str, why: &str| {
-        Err(Fault::refused(format!(
-            "machine-config-daemon {verb}: not part of mcd {}",
-            env!("CARGO_PKG_VERSION")
-        ))
-        .why(why)
-        .next("`machine-config-daemon pivot` and `mcd --help` show what this version does"))
-    };
     match old.verb {
         OldDaemonVerb::Pivot { args, from_etc_pullspec } => old_request(args, from_etc_pullspec, false),
         OldDaemonVerb::Version => Ok(Invocation {
@@ -414,9 +412,7 @@ fn old_daemon(old: OldDaemon) -> Result<Invocation, Fault> {
             request: Request::Version(format!("MachineConfigDaemon {}", env!("CARGO_PKG_VERSION"))),
         }),
         OldDaemonVerb::Start(args) => daemon::old_start(*args),
-        OldDaemonVerb::FirstbootCompleteMachineconfig(_) => {
-            refuse("firstboot-complete-machineconfig", "this version does not read MachineConfigs")
-        }
+        OldDaemonVerb::FirstbootCompleteMachineconfig(args) => Ok(firstboot::old(args)),
     }
 }
 

@@ -25,19 +25,12 @@ mod request;
 pub mod simulated;
 mod start;
 
-use std::hash::{BuildHasher as _, RandomState};
-use std::time::Duration;
-
 pub use start::{DaemonOptions, connect, run};
+
+use crate::plan::backoff::jitter;
 
 /// Now, in seconds, as the API writes times.
 fn stamp() -> String {
     let now = jiff::Timestamp::now();
     jiff::Timestamp::from_second(now.as_second()).unwrap_or(now).to_string()
-}
-
-/// Up to a fifth more, at random: a fleet that failed together does not come back together.
-fn jitter(pause: Duration) -> Duration {
-    let random = RandomState::new().hash_one(0) % 1000;
-    pause + pause * u32::try_from(random).unwrap_or(0) / 5000
 }

@@ -123,7 +123,7 @@ fn set_aside(
     Ok(true)
 }
 
-fn outcome_of(known: &RequestOutcome) -> &'static str {
+pub(super) fn outcome_of(known: &RequestOutcome) -> &'static str {
     match known {
         RequestOutcome::CarriedOut => "carried out",
         RequestOutcome::RolledBack => "rolled back",
@@ -138,7 +138,7 @@ fn change(
     wants_reboot: bool,
 ) -> Result<Outcome> {
     if let Some(request) = request
-        && let Some(outcome) = pipeline::fulfilled(&session.host, request)?
+        && let Some(outcome) = pipeline::fulfilled(&session.host, request.digest.as_ref())?
     {
         return Ok(outcome);
     }
@@ -167,7 +167,7 @@ fn change(
 }
 
 /// Whether the next boot starts what runs now.
-fn is_running(host: &Host) -> Result<bool> {
+pub(super) fn is_running(host: &Host) -> Result<bool> {
     Ok(host.status()?.next_boot().is_none_or(|next| next.booted))
 }
 

@@ -304,6 +304,7 @@ impl Serving<'_> {
             reboot: false,
             wait: true,
             pull: PullSettings::default(),
+            request_digest: None,
             who: self.who(),
         })
     }

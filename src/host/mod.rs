@@ -47,6 +47,8 @@ mod early_boot;
 #[cfg(feature = "ostree")]
 mod etc_merge;
 #[cfg(feature = "ostree")]
+mod firstboot;
+#[cfg(feature = "ostree")]
 mod host_lock;
 #[cfg(feature = "ostree")]
 mod pin;
@@ -87,6 +89,7 @@ pub use {
     deploy::{DeployRequest, Deployed},
     early_boot::is_shutting_down,
     etc_merge::EtcConflict,
+    firstboot::FirstBoot,
     host_lock::{HostLocked, Wait},
     pin::Pinned,
     preflight::{CommitFacts, EtcLayout, commit_facts},

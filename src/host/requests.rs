@@ -23,7 +23,7 @@ use crate::model::image_ref::OsImage;
 use crate::model::kargs::KargEdit;
 
 /// After the name of a request that is not to be run again.
-const SET_ASIDE: &str = ".rolled-back";
+pub(super) const SET_ASIDE: &str = ".rolled-back";
 
 /// What the request files ask for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,7 +121,7 @@ fn read(root: &Dir, path: &str) -> Result<Option<String>> {
 }
 
 /// Whether there was something.
-fn ignore_missing(result: std::io::Result<()>) -> std::io::Result<bool> {
+pub(super) fn ignore_missing(result: std::io::Result<()>) -> std::io::Result<bool> {
     match result {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),

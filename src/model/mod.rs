@@ -7,6 +7,7 @@ pub mod boots;
 pub mod config;
 pub mod digest;
 pub mod event;
+pub mod firstboot;
 pub mod health;
 pub mod hold;
 pub mod host_request;

@@ -1,18 +1,19 @@
-//! Whether the request files of the old host API still ask for anything. Decided without network: at
+//! Whether the request files of the old host API, or of a first boot, still ask for anything. Decided without network: at
 //! an early boot there may be none.
 
 use anyhow::Result;
 
 use super::change::Outcome;
 use crate::host::{Host, HostRequest};
+use crate::model::digest::Digest;
 use crate::model::status::HostStatus;
 use crate::plan::{self, Decision, Desired};
 
 /// Nothing to do, where the request was committed by an earlier run: the deployment that came of it
 /// is what the next boot starts. A tag may have moved since; the request was carried out all the same.
-pub fn fulfilled(host: &Host, request: &HostRequest) -> Result<Option<Outcome>> {
+pub fn fulfilled(host: &Host, request: Option<&Digest>) -> Result<Option<Outcome>> {
     let Some(intent) = host.intent()? else { return Ok(None) };
-    if intent.request_digest.is_none() || intent.request_digest != request.digest {
+    if intent.request_digest.is_none() || intent.request_digest.as_ref() != request {
         return Ok(None);
     }
     let status = host.status()?;

@@ -5,7 +5,7 @@
 //! [`Decision::NothingToDo`] is how `mcd` verifies that a change is complete.
 
 pub mod apply;
-#[cfg(feature = "cluster")]
+#[cfg(feature = "ostree")]
 pub mod backoff;
 pub mod boot;
 pub mod boot_count;
@@ -20,6 +20,8 @@ pub mod disruption;
 pub mod drain;
 #[cfg(feature = "ostree")]
 pub mod drift;
+#[cfg(feature = "ostree")]
+pub mod firstboot;
 pub mod health;
 pub mod preflight;
 pub mod reboot;

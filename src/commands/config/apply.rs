@@ -129,6 +129,7 @@ fn request(options: &ApplyOptions, config: Config, reboot: bool) -> ConfigReques
         reboot,
         wait: options.wait,
         pull: pull::settings(options.fetch.clone()),
+        request_digest: None,
         who: open::who("apply"),
     }
 }

@@ -86,6 +86,7 @@ fn request(config: Config) -> ConfigRequest {
         reboot: false,
         wait: true,
         pull: pull::settings(FetchOptions::default()),
+        request_digest: None,
         who: open::who("diff"),
     }
 }

@@ -75,6 +75,7 @@ pub(super) fn nothing(request: &ForgetRequest) -> ConfigRequest {
         reboot: request.reboot,
         wait: request.wait,
         pull: PullSettings::default(),
+        request_digest: None,
         who: request.who.clone(),
     }
 }

@@ -44,6 +44,7 @@ pub(in crate::pipeline) use recover::continue_live;
 
 use super::{PullSettings, Until};
 use crate::model::config::Config;
+use crate::model::digest::Digest;
 use crate::model::manifest::Source;
 
 /// A request to configure a host.
@@ -63,6 +64,8 @@ pub struct ConfigRequest {
     pub wait: bool,
     /// How to fetch an image.
     pub pull: PullSettings,
+    /// The digest of the first boot's request that this run carries out.
+    pub request_digest: Option<Digest>,
     /// Who asks, for the history: the verb as typed.
     pub who: String,
 }

@@ -109,6 +109,7 @@ impl<'s> Wanted<'s> {
             image_commit: self.image.commit.clone(),
             kernel_arguments: self.kernel_arguments.to_string(),
             config: Some(request.config.names.clone()),
+            request_digest: request.request_digest.clone(),
             ..intent
         }
     }

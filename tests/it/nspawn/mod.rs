@@ -5,6 +5,7 @@
 
 mod boot_count;
 mod drift;
+mod firstboot;
 mod health;
 #[cfg(feature = "cluster")]
 mod host_call;

@@ -39,6 +39,7 @@ pub fn install(program: &Path, source: &Path, stage: &Path, scratch: &Path) -> R
         "mcd-health.service",
         "mcd-resume.service",
         "mcd-drift.service",
+        "mcd-firstboot.service",
     ]))?;
     Ok(())
 }
