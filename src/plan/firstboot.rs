@@ -68,21 +68,7 @@ pub fn pause(kind: ExitKind, attempt: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::status::{DeploymentName, DeploymentStatus};
-
-    fn host() -> HostStatus {
-        let name = DeploymentName { checksum: "a".repeat(64), serial: 0 };
-        HostStatus {
-            deployments: vec![DeploymentStatus {
-                booted: true,
-                image: Some("r.example/os:1".parse().unwrap()),
-                digest: Some(crate::model::digest::Digest::of(b"one")),
-                kernel_arguments: "root=LABEL=root nosmt".to_owned(),
-                ..DeploymentStatus::new(0, name)
-            }],
-            ..HostStatus::default()
-        }
-    }
+    use crate::plan::tests::running_a;
 
     fn wanted(image: &str, argument: &str) -> Config {
         Config {
@@ -94,10 +80,10 @@ mod tests {
 
     #[test]
     fn what_was_carried_out_is_never_run_again() {
-        let (same, carried) = (wanted("r.example/os:1", "nosmt"), Some(&RequestOutcome::CarriedOut));
+        let (same, carried) = (wanted("registry.example/os:1", "quiet"), Some(&RequestOutcome::CarriedOut));
         let rolled_back = Some(&RequestOutcome::RolledBack);
-        let other = wanted("r.example/os:2", "nosmt");
-        let other_argument = wanted("r.example/os:1", "quiet");
+        let other = wanted("registry.example/os:2", "quiet");
+        let other_argument = wanted("registry.example/os:1", "nosmt");
         for (config, known, staged, force, expected) in [
             (&same, None, false, false, Begin::CarryOut),
             (&same, None, true, false, Begin::Fulfilled),
@@ -108,7 +94,7 @@ mod tests {
             (&other, rolled_back, false, true, Begin::CarryOut),
             (&other, rolled_back, true, false, Begin::Fulfilled),
         ] {
-            let found = begin(&host(), config, known, staged, force);
+            let found = begin(&running_a(false), config, known, staged, force);
             assert_eq!(found, expected, "{config:?} {known:?} {staged} {force}");
         }
     }

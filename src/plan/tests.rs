@@ -47,7 +47,7 @@ fn host(deployments: Vec<DeploymentStatus>) -> HostStatus {
 }
 
 /// Booted A; with `staged`, B is what the next boot starts.
-fn running_a(staged: bool) -> HostStatus {
+pub(super) fn running_a(staged: bool) -> HostStatus {
     let mut a = DeploymentStatus { booted: true, ..deployment(0, A, "quiet") };
     if !staged {
         return host(vec![a]);
