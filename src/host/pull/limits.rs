@@ -7,7 +7,7 @@ pub(super) const CHUNK: usize = 256 * 1024;
 
 /// Bytes that may wait for the writers, over all layers. With the decoders' own buffers this keeps
 /// the importer below 64 MB whatever the image.
-pub(super) const QUEUE_BYTES: usize = 12 * 1024 * 1024;
+pub(super) const QUEUE_BYTES: usize = 4 * 1024 * 1024;
 
 /// Extended attributes of one object. The value that ostree-ext enforces too.
 pub(super) const MAX_XATTRS: u64 = 1024 * 1024;
