@@ -119,7 +119,6 @@ encapsulate() { # VERSION NAME ARGUMENT...
     local version=$1 name=$2
     shift 2
     "$oracle" container encapsulate --repo="$repo" "$@" "bench/$version" "oci:$work/$name" >/dev/null
-    push "oci:$work/$name" "$name"
 }
 push() { # SOURCE TAG ARGUMENT...
     local source=$1 tag=$2
@@ -136,6 +135,8 @@ done
 encapsulate v1 v1-single &
 jobs+=($!)
 for job in "${jobs[@]}"; do wait "$job"; done
+# One after the other: the registry loses a blob that two clients send at the same time.
+for name in v1-gzip v2-gzip v3-gzip v1-single; do push "oci:$work/$name" "$name"; done
 # Skopeo sends what is compressed as it is, and takes a blob that the registry has in any compression: by way of a new folder.
 skopeo copy --quiet --insecure-policy --dest-decompress "oci:$work/v1-gzip" "dir:$work/v1-plain"
 skopeo copy --quiet --insecure-policy --dest-compress-format zstd "dir:$work/v1-plain" "oci:$work/v1-zstd"
