@@ -166,15 +166,27 @@ fn the_old_daemon_keeps_its_pivot() {
 
 #[test]
 fn the_old_daemon_refuses_what_is_not_here() {
-    for line in [
-        "machine-config-daemon start --node-name x --once-from=/x",
-        "machine-config-daemon firstboot-complete-machineconfig --persist-nics",
-    ] {
-        assert_eq!(fault(line).kind, ExitKind::Refused, "{line}");
-    }
+    let line = "machine-config-daemon start --node-name x --once-from=/x";
+    assert_eq!(fault(line).kind, ExitKind::Refused, "{line}");
     assert_eq!(usage_error("machine-config-daemon status").exit_code(), 2);
     let Request::Version(line) = request("machine-config-daemon version") else { panic!("no version") };
     assert!(line.starts_with("MachineConfigDaemon "), "{line}");
+}
+
+#[test]
+fn a_first_boot_has_three_spellings() {
+    let Request::Firstboot(ours) = request("mcd firstboot") else { panic!("no first boot") };
+    assert_eq!((ours.reboot, ours.retries, &ours.file), (Reboot::Auto, true, &None));
+    let Request::Firstboot(once) = request("mcd firstboot-complete-machineconfig --once --reboot=never")
+    else {
+        panic!("no first boot")
+    };
+    assert_eq!((once.reboot, once.retries), (Reboot::Never, false));
+    let line = "machine-config-daemon firstboot-complete-machineconfig --machineconfig-file /x --persist-nics";
+    let Request::Firstboot(old) = request(line) else { panic!("no first boot") };
+    assert_eq!((old.reboot, old.retries, old.force), (Reboot::Full, true, false));
+    assert_eq!(old.file.as_deref(), Some(std::path::Path::new("/x")));
+    assert!(old.remarks[0].contains("--persist-nics has no effect"), "{:?}", old.remarks);
 }
 
 #[test]
