@@ -86,6 +86,11 @@ pub enum Verb {
     /// finds nothing left to do, and is not run again after a rollback.
     #[command(alias = "firstboot-complete-machineconfig")]
     Firstboot(firstboot::FirstbootArgs),
+    /// Say why an image cannot be read from its registry
+    ///
+    /// Tries route, clock, proxy, names and connections to the registry and its mirrors, and reads
+    /// the image's manifest. Exit code 0: it can be read; 5: it cannot, and what is at fault is said.
+    Doctor(firstboot::DoctorArgs),
     /// Follow this host's Node in a cluster, in a pod
     ///
     /// Watches the Node; when another desiredConfig or desiredImage is set there, lets the host

@@ -6,6 +6,8 @@ mod config;
 #[cfg(feature = "cluster")]
 mod daemon;
 #[cfg(feature = "ostree")]
+pub(crate) mod doctor;
+#[cfg(feature = "ostree")]
 mod firstboot;
 #[cfg(feature = "ostree")]
 mod generate;
@@ -78,6 +80,7 @@ pub fn run(request: Request, printer: &Printer) -> Result<Ended> {
         Request::Cancel(target) => maintain::cancel(target, printer),
         Request::Cleanup(options) => maintain::cleanup(options, printer),
         Request::History(options) => history::run(options, printer),
+        Request::Doctor(options) => doctor::run(options, printer),
         Request::Firstboot(options) => firstboot::run(options, printer),
         #[cfg(feature = "cluster")]
         Request::Daemon(options) => daemon::run(options),

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use clap::Parser as _;
 
 pub use self::daemon::DaemonOptions;
-pub use self::firstboot::FirstbootOptions;
+pub use self::firstboot::{DoctorOptions, FirstbootOptions};
 
 use crate::cli::{self, Cli, OldDaemon, OldDaemonVerb, OldPivot, Verb};
 use crate::error::{ExitKind, Fault};
@@ -68,6 +68,8 @@ pub enum Request {
     History(HistoryOptions),
     /// `firstboot`.
     Firstboot(FirstbootOptions),
+    /// `doctor`.
+    Doctor(DoctorOptions),
     /// `daemon`.
     Daemon(DaemonOptions),
     /// `generate`.
@@ -326,6 +328,7 @@ fn ours(cli: Cli) -> Result<Invocation, Fault> {
             what: args.id.map_or(Served::Status, Served::Request),
         }),
         Verb::Firstboot(args) => Request::Firstboot(firstboot::firstboot(args)?),
+        Verb::Doctor(args) => Request::Doctor(firstboot::doctor(args)?),
         Verb::Daemon(args) => Request::Daemon(daemon::daemon(args, daemon::variable())?),
         Verb::Generate(args) => Request::Generate(match args.what {
             cli::GenerateVerb::Man { dir } => GenerateOptions::Man(dir),
@@ -351,6 +354,7 @@ fn wants_json(verb: &Verb) -> bool {
         Verb::Cleanup(args) => args.target.json,
         Verb::History(args) => args.target.json,
         Verb::Firstboot(args) => args.json,
+        Verb::Doctor(args) => args.json,
         Verb::Daemon(_) | Verb::Generate(_) | Verb::Hold(_) | Verb::Release | Verb::ServeRequest(_) => false,
     }
 }

@@ -13,6 +13,8 @@ mod bars;
 mod boot;
 #[cfg(feature = "ostree")]
 pub mod diff;
+#[cfg(feature = "ostree")]
+mod doctor;
 mod fault;
 mod health;
 mod history;
@@ -95,6 +97,12 @@ impl Printer {
     #[cfg(feature = "ostree")]
     pub fn health(&self, found: &HealthStatus) -> Result<(), Fault> {
         self.show(found, || health::render(found))
+    }
+
+    /// What is at fault on the way to a registry.
+    #[cfg(feature = "ostree")]
+    pub(crate) fn doctor(&self, found: &crate::commands::doctor::Examination) -> Result<(), Fault> {
+        self.show(found, || doctor::render(found))
     }
 
     /// Where the support bundle is, and what is not in it.

@@ -1,4 +1,4 @@
-//! The command line of a first boot.
+//! The command lines of a first boot, and of the doctor that it calls.
 
 use std::path::PathBuf;
 
@@ -53,4 +53,18 @@ pub struct OldFirstbootArgs {
     /// Accepted without effect, and said: names of network interfaces are left to the OS
     #[arg(long, hide = true)]
     pub persist_nics: bool,
+}
+
+/// `mcd doctor`
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// The OS image, spelled as for pivot; else the one that runs
+    #[arg(value_name = "IMAGE")]
+    pub image: Option<String>,
+    /// Fetching.
+    #[command(flatten)]
+    pub fetch: FetchArgs,
+    /// Print JSON on stdout
+    #[arg(long)]
+    pub json: bool,
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::change::{Line, describe};
+use super::doctor::said;
 use super::pivot::{is_running, outcome_of};
 use super::{Ended, open, pull};
 use crate::error::{Fault, to_fault};
@@ -13,11 +14,13 @@ use crate::interrupt::Interrupt;
 use crate::logging;
 use crate::model::event::{Event, EventSink};
 use crate::model::firstboot::absent_if_empty;
+use crate::model::image_ref::OsImage;
 use crate::model::manifest::Source;
 use crate::options::{FirstbootOptions, Reboot, Target};
 use crate::pipeline::config::{ConfigRequest, apply};
 use crate::pipeline::{self, Outcome, Session, Until};
 use crate::plan::backoff::jitter;
+use crate::plan::doctor::{Findings, judge};
 use crate::plan::firstboot::{Begin, begin, pause};
 use crate::ui::{Printer, Progress};
 
@@ -86,7 +89,9 @@ impl First<'_> {
                 return Err(fault);
             }
             failures += 1;
-            self.pause(&to_fault(&fault), failures)?;
+            let fault = to_fault(&fault);
+            self.examine(&fault);
+            self.pause(&fault, failures)?;
         }
     }
 
@@ -189,6 +194,31 @@ impl First<'_> {
         }
         self.progress.end(&Line::of("rebooting"), String::new);
         Ok(Ended::Done)
+    }
+
+    /// Says what on the way to the registry is at fault, where that is what failed.
+    fn examine(&self, fault: &Fault) {
+        let Ok(Some(image)) = self.image() else { return };
+        // Everything else has nothing to do with a registry.
+        if !fault.to_string().contains(&image.image.location) {
+            return;
+        }
+        let Ok(tried) = self.session.host.try_the_way(&image.image) else { return };
+        if tried.is_empty() {
+            return;
+        }
+        if let Some(found) = judge(&Findings { tried, said: Some(said(fault)) }) {
+            let message = format!("at fault: {}: {}; {}", found.part, found.why, found.next);
+            self.progress.event(Event::Warning { message });
+        }
+    }
+
+    /// The image that is asked for.
+    fn image(&self) -> Result<Option<OsImage>> {
+        let Some(request) = self.session.host.first_boot(self.options.file.as_deref())? else {
+            return Ok(None);
+        };
+        Ok(crate::model::config::read(vec![request.input]).map_err(Fault::from)?.image)
     }
 
     /// Tells what failed, and waits until it is worth another try.

@@ -22,6 +22,16 @@ use crate::options::config::ConfigFile;
 /// The largest file that is read: etcd holds no object above 1.5 MiB, but a List may join hundreds.
 const FILE_MAX: u64 = 128 << 20;
 
+/// `HOST:PORT` of the proxy through which a registry is reached; none where there is none to use.
+///
+/// # Errors
+///
+/// The variable that is no address of a proxy.
+pub(super) fn proxy_for(registry: &str) -> Result<Option<String>, String> {
+    let proxy = proxy::choose(|name| std::env::var(name).ok(), &format!("https://{registry}/"))?;
+    Ok(proxy.map(|proxy| format!("{}:{}", proxy.host(), proxy.port())))
+}
+
 /// Reads the files of a request.
 ///
 /// # Errors

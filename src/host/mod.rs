@@ -40,6 +40,8 @@ mod confirm;
 #[cfg(feature = "ostree")]
 mod deploy;
 #[cfg(feature = "ostree")]
+mod doctor;
+#[cfg(feature = "ostree")]
 pub(crate) mod drift;
 pub(crate) mod durable;
 #[cfg(feature = "ostree")]

@@ -1,10 +1,11 @@
-//! What the verb of a first boot means.
+//! What the verbs of a first boot, and of its doctor, mean.
 
 use std::path::PathBuf;
 
-use super::{FetchOptions, Invocation, Reboot, Request, fetch, reboot};
-use crate::cli::firstboot::{FirstbootArgs, OldFirstbootArgs};
+use super::{FetchOptions, Invocation, Reboot, Request, fetch, image, reboot};
+use crate::cli::firstboot::{DoctorArgs, FirstbootArgs, OldFirstbootArgs};
 use crate::error::Fault;
+use crate::model::image_ref::OsImage;
 
 /// `firstboot`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,4 +47,20 @@ pub(super) fn old(args: OldFirstbootArgs) -> Invocation {
         remarks: if args.persist_nics { vec![remark] } else { Vec::new() },
     };
     Invocation { verbosity: 0, json: false, request: Request::Firstboot(options) }
+}
+
+/// `doctor`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DoctorOptions {
+    /// The image; absent means the one that runs.
+    pub image: Option<OsImage>,
+    /// Fetching.
+    pub fetch: FetchOptions,
+}
+
+pub(super) fn doctor(args: DoctorArgs) -> Result<DoctorOptions, Fault> {
+    Ok(DoctorOptions {
+        image: args.image.as_deref().map(image).transpose()?,
+        fetch: fetch(args.fetch, false)?,
+    })
 }

@@ -147,6 +147,16 @@ pub fn pull(session: &Session, image: &OsImage, settings: &PullSettings, dry_run
     Ok(if had_all { Pulled::Present(pulled) } else { Pulled::Fetched(pulled) })
 }
 
+/// Reads an image's manifest as a pull would, once, and fetches nothing.
+///
+/// # Errors
+///
+/// Why it cannot be read, in the words of policy, registry or container tools.
+pub fn read_manifest(session: &Session, image: &OsImage, settings: &PullSettings) -> Result<()> {
+    let grant = grant_access(session, image, settings)?;
+    look_up(session, image, settings, grant, true).map(drop)
+}
+
 /// Resolves a reference and says what fetching it means. Policy is asked first: a rejected image
 /// causes no network traffic.
 #[context("Looking up {image}")]

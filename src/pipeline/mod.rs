@@ -12,7 +12,7 @@ mod request;
 mod restage;
 mod resume;
 
-pub use acquire::{PullSettings, Pulled, pull};
+pub use acquire::{PullSettings, Pulled, pull, read_manifest};
 pub use change::{Outcome, PivotRequest, Until, pivot};
 pub use request::{fulfilled, is_fulfilled};
 pub use restage::{Restaged, restage};

@@ -16,6 +16,8 @@ pub mod config;
 pub mod content;
 #[cfg(feature = "ostree")]
 pub mod disruption;
+#[cfg(feature = "ostree")]
+pub mod doctor;
 #[cfg(feature = "cluster")]
 pub mod drain;
 #[cfg(feature = "ostree")]

@@ -1,7 +1,6 @@
 //! The checks that `mcd` brings along. What is shared by a fleet (a registry, a route) is only wanted,
 //! so that an outage of it never sends a fleet back.
 
-use std::net::{TcpStream, ToSocketAddrs as _};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -10,6 +9,7 @@ use cap_std_ext::cap_std::fs::Dir;
 
 use crate::host::boot_note;
 use crate::host::child::{self, Ended};
+use crate::host::doctor::connect;
 use crate::host::reboot::is_systemd;
 use crate::model::health::Weight;
 use crate::model::image_ref::OsImage;
@@ -153,7 +153,7 @@ fn failed_units(timeout: Duration, is_stopped: &dyn Fn() -> bool) -> Result<Stri
 /// The endings of units that can fail.
 const KINDS: [&str; 8] = ["service", "mount", "socket", "timer", "path", "swap", "automount", "scope"];
 
-fn default_route() -> Result<String, String> {
+pub(in crate::host) fn default_route() -> Result<String, String> {
     let folder =
         Dir::open_ambient_dir("/proc/net", ambient_authority()).map_err(|error| error.to_string())?;
     let read = |name: &str| folder.read_to_string(name).unwrap_or_default();
@@ -185,21 +185,7 @@ fn has_default_route(four: &str, six: &str) -> bool {
 
 /// Only whether something answers there: what the registry has to say is the business of the next pull.
 fn registry(host: &str, timeout: Duration) -> Result<String, String> {
-    let place = if host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) {
-        host.to_owned()
-    } else {
-        format!("{host}:443")
-    };
-    let addresses =
-        place.to_socket_addrs().map_err(|error| format!("{host} cannot be looked up: {error}"))?;
-    let mut why = format!("{host} has no address");
-    for address in addresses {
-        match TcpStream::connect_timeout(&address, timeout) {
-            Ok(_) => return Ok(String::new()),
-            Err(error) => why = format!("{host} does not answer at {address}: {error}"),
-        }
-    }
-    Err(why)
+    connect(host, 443, timeout).map_err(|why| format!("{host} does not answer: {why}"))
 }
 
 /// kubelet counts where it is to run and has joined a cluster. Required only while its certificate is
@@ -230,6 +216,7 @@ fn healthz(timeout: Duration) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::doctor::connect;
 
     #[test]
     fn routes_are_read() {

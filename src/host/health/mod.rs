@@ -15,6 +15,7 @@ use std::time::Duration;
 use anyhow::Result;
 use cap_std_ext::cap_std::fs::Dir;
 
+pub(super) use builtin::default_route;
 pub use settings::Settings;
 pub use told::{forget, read as last_told, tell, tell_at_login};
 

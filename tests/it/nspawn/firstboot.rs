@@ -102,9 +102,11 @@ fn root_nspawn_a_first_boot_with_nothing_to_do_does_not_reboot() {
 #[test]
 fn root_nspawn_a_first_boot_waits_for_its_registry() {
     let host = Host::new();
-    let registry =
-        FakeRegistry::serve(&host.installation.images(), vec![Rule::first(6, On::Any, Act::Status(503))])
-            .unwrap();
+    let registry = FakeRegistry::serve(
+        &host.installation.images(),
+        vec![Rule::first(2, On::Manifest, Act::Status(403))],
+    )
+    .unwrap();
     encapsulate(&host, &registry.image("os:v2"), "");
     unit(&host, "kubelet.service", KUBELET);
     let plain = format!("[[registry]]\nlocation = \"{}\"\ninsecure = true\n", registry.host());
@@ -113,7 +115,8 @@ fn root_nspawn_a_first_boot_waits_for_its_registry() {
     assert_eq!(version(&machine), "2");
     assert_eq!(machine.shell("cat /var/kubelet").unwrap(), "2\n");
     let journal = machine.shell(&format!("journalctl -b -1 --no-pager -u {UNIT} -o cat")).unwrap();
-    assert!(journal.contains("503") && journal.contains("again in"), "{journal}");
+    assert!(journal.contains("403") && journal.contains("again in 5 s"), "{journal}");
+    assert!(journal.contains("at fault: credentials: "), "{journal}");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods)]
 
 mod boot_count;
+mod doctor;
 mod drift;
 mod firstboot;
 mod health;
