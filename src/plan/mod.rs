@@ -29,6 +29,7 @@ pub mod reboot;
 pub mod registries;
 #[cfg(test)]
 mod tests;
+pub mod unattended;
 
 use std::fmt;
 
