@@ -182,7 +182,8 @@ fn a_first_boot_has_three_spellings() {
         panic!("no first boot")
     };
     assert_eq!((once.reboot, once.retries), (Reboot::Never, false));
-    let line = "machine-config-daemon firstboot-complete-machineconfig --machineconfig-file /x --persist-nics";
+    let line =
+        "machine-config-daemon firstboot-complete-machineconfig --machineconfig-file /x --persist-nics";
     let Request::Firstboot(old) = request(line) else { panic!("no first boot") };
     assert_eq!((old.reboot, old.retries, old.force), (Reboot::Full, true, false));
     assert_eq!(old.file.as_deref(), Some(std::path::Path::new("/x")));
