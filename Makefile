@@ -10,7 +10,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := build
-.PHONY: help build check check-fmt check-clippy check-docs check-generated check-units check-shell \
+.PHONY: help build initramfs check check-fmt check-clippy check-docs check-generated check-units check-shell \
         check-deny test test-unit kill-test crash-matrix vm-test vm-powercut cluster-test oracle snap demo bench docs man \
         completions install rpm clean tools
 
@@ -30,6 +30,7 @@ endif
 endif
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 BINARY ?= $(TARGET)/$(PROFILE)/mcd
+INITRAMFS_BINARY ?= $(TARGET)/initramfs/mcd
 CARGO_PROFILE := $(if $(filter release,$(PROFILE)),--release)
 CARGO := cargo
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
@@ -45,6 +46,10 @@ help:
 # Compiles. Touches target/, and apt if a library is missing.
 build: setup-build
 	$(CARGO) build --workspace $(CARGO_PROFILE)
+
+# The small program for the initramfs: no libostree. Touches target/, and apt if a library is missing.
+initramfs: setup-build
+	$(CARGO) build --profile initramfs --no-default-features --bin mcd
 
 # Touches apt, where something that a step needs is missing.
 setup-%:
@@ -167,8 +172,11 @@ completions: $(BINARY)
 $(BINARY):
 	$(MAKE) build
 
-# The program, its old names, units, manual pages, completions. Touches DESTDIR.
-install: completions
+$(INITRAMFS_BINARY):
+	$(MAKE) initramfs
+
+# The program, its old names, units, the module for dracut, manual pages, completions. Touches DESTDIR.
+install: completions $(INITRAMFS_BINARY)
 	install -D -m 0755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/mcd
 	ln -sf mcd $(DESTDIR)$(PREFIX)/bin/pivot
 	install -d $(DESTDIR)$(PREFIX)/libexec
@@ -176,6 +184,9 @@ install: completions
 	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system systemd/*.service
 	ln -sf mcd-pivot.service $(DESTDIR)$(PREFIX)/lib/systemd/system/pivot.service
 	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system-preset systemd/80-mcd.preset
+	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/lib/dracut/modules.d/50mcd dracut/50mcd/module-setup.sh
+	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/lib/dracut/modules.d/50mcd dracut/50mcd/mcd-initramfs.service
+	install -D -m 0755 $(INITRAMFS_BINARY) $(DESTDIR)$(PREFIX)/lib/dracut/modules.d/50mcd/mcd
 	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/man/man8 docs/man/*.8
 	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/licenses/mcd LICENSE
 	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/doc/mcd README.md
@@ -188,11 +199,12 @@ rpm: setup-check
 	$(MAKE) rpm-prebuilt PROFILE=release
 
 # The same, from a program that is built already. Touches target/rpm.
-rpm-prebuilt: $(BINARY)
+rpm-prebuilt: $(BINARY) $(INITRAMFS_BINARY)
 	rm -rf $(TARGET)/rpm
 	rpmbuild -bb --quiet --nodeps rpm/mcd.spec \
 	    --define "_topdir $(abspath $(TARGET)/rpm)" --define "mcd_tree $(CURDIR)" \
 	    --define "mcd_version $(VERSION)" --define "mcd_binary $(abspath $(BINARY))" \
+	    --define "mcd_initramfs $(abspath $(INITRAMFS_BINARY))" \
 	    --define "mcd_target $(abspath $(TARGET))"
 	ls $(TARGET)/rpm/RPMS/*/*.rpm
 

@@ -7,12 +7,15 @@ binary=$1
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 
-make --no-print-directory install DESTDIR="$root" BINARY="$binary" >/dev/null
+# Of the program of the initramfs only the place counts here.
+make --no-print-directory install DESTDIR="$root" BINARY="$binary" INITRAMFS_BINARY=/dev/null >/dev/null
 # systemd's own units, for the targets that ours name.
 mkdir -p "$root/usr/lib/systemd/system"
 cp -an /lib/systemd/system/. "$root/usr/lib/systemd/system/"
 # What the OS has in any case.
 cp /usr/bin/true "$root/usr/bin/true"
+
+cp "$root"/usr/lib/dracut/modules.d/50mcd/*.service "$root/usr/lib/systemd/system/"
 
 units=("$root"/usr/lib/systemd/system/{mcd,machine-config-daemon}-*.service)
 # verify ends with 0 although it warns (an unknown key, a bad path): any word about ours is a failure.

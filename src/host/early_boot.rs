@@ -12,7 +12,9 @@ use super::child;
 use super::confirm::{GaveUp, on_disk, on_disk_of};
 use super::host_lock::HostLocked;
 use super::now;
-use crate::model::boots::WentBackBy;
+use super::records::entry;
+use crate::model::boots::{BootEntry, BootState, RequestOutcome, RequestRecord, WentBackBy};
+use crate::model::records::{HistoryOutcome, Intent};
 use crate::plan::boot_count::{Count, count, end_in_order};
 
 /// How long systemd may take to say what it is doing.
@@ -52,6 +54,26 @@ impl HostLocked<'_> {
             return Ok(GaveUp::Stays { why: "it was judged before, or others made it".to_owned() });
         }
         self.give_up(cause, WentBackBy::Converge)
+    }
+
+    /// The hook of the initramfs goes back where a `/var` of its own is not mounted: the record there of a
+    /// change that is given up is closed now, before a request file could ask for that change again. Tells
+    /// whether there was one.
+    #[context("Closing the change that was gone back from")]
+    pub fn close_given_up(&self) -> Result<bool> {
+        let Some(intent) = self.host().readable_intent().filter(Intent::is_committed) else {
+            return Ok(false);
+        };
+        let boots = self.boots()?;
+        let is_given_up = |entry: &&BootEntry| entry.state.is_verdict() && entry.state != BootState::Good;
+        let Some(given_up) = boots.entry(&intent.id).filter(is_given_up) else { return Ok(false) };
+        if let Some(request) = &intent.request_digest {
+            let record = RequestRecord::new(request.clone(), RequestOutcome::RolledBack, now());
+            self.edit_boots(|boots| boots.note_request(record))?;
+        }
+        self.append_history(entry(&intent, HistoryOutcome::RolledBack, given_up.why().map(str::to_owned)))?;
+        self.clear_intent()?;
+        Ok(true)
     }
 
     /// Notes that the boot of the running deployment is ended in order, before the verdict. Tells

@@ -27,6 +27,8 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 const SHUTDOWN: &str = "shutdown";
 /// More than every service may take to stop, one after the other, in its default time.
 const GOING_DOWN: std::time::Duration = std::time::Duration::from_secs(1800);
+/// The first hardware watchdog.
+const WATCHDOG: &str = "/dev/watchdog0";
 /// The mode of an inhibitor that refuses, as opposed to one that only delays.
 const BLOCK: &str = "block";
 
@@ -97,6 +99,15 @@ pub fn finalise_at_shutdown() -> Result<()> {
     let ended = child::run(Command::new("systemctl").args(["start", FINALISE]), START_TIMEOUT, &|| false);
     anyhow::ensure!(ended.passed, "systemctl: {}", ended.said);
     Ok(())
+}
+
+/// Whether systemd feeds a hardware watchdog, so that a hang ends by itself.
+pub fn is_watched() -> bool {
+    const SHOW: [&str; 3] = ["show", "--value", "--property=RuntimeWatchdogUSec"];
+    let said = Command::new("systemctl").args(SHOW).output();
+    let is_set = said
+        .is_ok_and(|output| !["", "0", "infinity"].contains(&String::from_utf8_lossy(&output.stdout).trim()));
+    is_set && rustix::fs::stat(WATCHDOG).is_ok()
 }
 
 /// Who blocks a reboot now. Asked before a change too: a reboot that cannot be had is better known

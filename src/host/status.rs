@@ -95,7 +95,7 @@ impl Host {
         };
         notices.extend(intent.as_ref().and_then(|intent| lost(intent, &deployments)));
         notices.extend(self.finalize_failure());
-        notices.extend(self.degraded(&deployments));
+        notices.extend(self.degraded(&deployments, &boots));
         let hold = match self.is_booted().then(|| hold_of(&self.running_root()?, now())).transpose() {
             Ok(hold) => hold.flatten(),
             Err(error) => {
@@ -116,9 +116,12 @@ impl Host {
     }
 
     /// Why this boot went on although something is wrong with it.
-    fn degraded(&self, deployments: &[DeploymentStatus]) -> Option<String> {
+    fn degraded(&self, deployments: &[DeploymentStatus], boots: &BootRecord) -> Option<String> {
         let booted = deployments.iter().find(|one| one.booted)?;
-        let why = super::boot_note::read(&booted.name).degraded?;
+        let note = super::boot_note::read(&booted.name);
+        // Too many boots without a verdict are over when there is one.
+        let is_good = entry_of(boots, booted).is_some_and(|entry| entry.state == BootState::Good);
+        let why = note.degraded.filter(|_| note.unconverged || !is_good)?;
         Some(format!("this system is degraded: {why}"))
     }
 

@@ -9,11 +9,12 @@ use super::change::Outcome;
 use super::{Session, acquire};
 use crate::error::Fault;
 use crate::host::health::Checks;
-use crate::host::{DeployRequest, HostLocked, history_entry};
+use crate::host::{DeployRequest, HostLocked, history_entry, reboot};
 use crate::model::event::Event;
 use crate::model::kargs::KernelArguments;
 use crate::model::records::{HistoryOutcome, Intent, IntentState, describe_config};
 use crate::plan::preflight;
+use crate::plan::unattended::waits_for_a_person;
 
 /// The second gate: exact numbers, and everything else that would make the deployment fail later.
 #[context("Checking whether the host can take the deployment")]
@@ -41,6 +42,17 @@ pub(super) fn refuse_failed_before(session: &Session, commit: &str, arguments: &
             .why(cause)
             .next("ask for what corrects it, or try the same again with --force; `mcd history` shows when it ran")
             .into()),
+    }
+}
+
+/// Says what would keep the next boot from being left by itself.
+fn warn_unattended(session: &Session, intent: &Intent) {
+    if !session.host.is_booted() || !reboot::is_systemd() {
+        return;
+    }
+    let arguments = KernelArguments::parse(&intent.kernel_arguments);
+    for warning in waits_for_a_person(&arguments, reboot::is_watched()) {
+        session.sink.event(Event::Warning { message: warning.to_owned() });
     }
 }
 
@@ -76,6 +88,7 @@ pub(super) fn commit(session: &Session, locked: &HostLocked<'_>, mut intent: Int
         intent.base = Some(running.name.clone());
     }
     locked.write_intent(&intent)?;
+    warn_unattended(session, &intent);
     session.sink.event(Event::Step { what: "switching the next boot".to_owned() });
     let request = DeployRequest { failing_before: failing_before(session), ..DeployRequest::from(&intent) };
     match locked.deploy(&request) {

@@ -31,6 +31,7 @@ pub mod reboot;
 pub mod registries;
 #[cfg(test)]
 mod tests;
+pub mod unattended;
 
 use std::fmt;
 

@@ -10,6 +10,7 @@
 #![allow(clippy::disallowed_methods)]
 #![cfg(feature = "ostree")]
 
+mod boot_count;
 mod pivot;
 mod power_cut;
 mod world;

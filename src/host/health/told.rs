@@ -5,9 +5,10 @@ use cap_std_ext::cap_std::ambient_authority;
 use cap_std_ext::cap_std::fs::{Dir, Permissions, PermissionsExt as _};
 use fn_error_context::context;
 
+use crate::host::boot_note;
 use crate::host::durable::RemoveFile as _;
 use crate::host::sysroot::Host;
-use crate::model::health::HealthStatus;
+use crate::model::health::{HealthStatus, Verdict};
 
 const FOLDER: &str = "mcd";
 const FILE: &str = "health.json";
@@ -32,6 +33,11 @@ pub fn read(host: &Host) -> Option<HealthStatus> {
 pub fn tell(host: &Host, found: &HealthStatus, motd: Option<&str>) -> Result<()> {
     let run = run(host)?;
     put(&run, FOLDER, FILE, &serde_json::to_string(found)?)?;
+    let note = found.deployment.as_ref().map(boot_note::read).unwrap_or_default();
+    if found.verdict == Some(Verdict::Good) && !note.unconverged {
+        // What the boot said before the verdict is over.
+        run.remove_file_if_there(&format!("{MOTD_FOLDER}/{MOTD_OF_BOOT}"))?;
+    }
     match motd {
         Some(text) => put(&run, MOTD_FOLDER, MOTD, text),
         None => Ok(run.remove_file_if_there(&format!("{MOTD_FOLDER}/{MOTD}")).map(drop)?),

@@ -10,6 +10,7 @@ mod firstboot;
 mod health;
 #[cfg(feature = "cluster")]
 mod host_call;
+mod initramfs;
 mod installation;
 
 use std::collections::BTreeMap;

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
@@ -14,9 +14,9 @@ use crate::cache::remove;
 use crate::process::run;
 
 /// Installs into `stage` what `make install` in `source` (the project's tree) ships, with `program`
-/// as `mcd`, but without debug information; its services are enabled as the shipped preset says.
-/// `scratch` is a folder for what is in between.
-pub fn install(program: &Path, source: &Path, stage: &Path, scratch: &Path) -> Result<()> {
+/// as `mcd`, but without debug information, and `initramfs` as the small program of the initramfs; its
+/// services are enabled as the shipped preset says. `scratch` is a folder for what is in between.
+pub fn install(program: &Path, initramfs: &Path, source: &Path, stage: &Path, scratch: &Path) -> Result<()> {
     let target = scratch.join("target");
     let stripped = target.join("debug/mcd");
     fs::create_dir_all(target.join("debug"))?;
@@ -28,6 +28,7 @@ pub fn install(program: &Path, source: &Path, stage: &Path, scratch: &Path) -> R
         .arg(source)
         .arg("install")
         .arg(format!("BINARY={}", stripped.display()))
+        .arg(format!("INITRAMFS_BINARY={}", initramfs.display()))
         .arg(format!("CARGO_TARGET_DIR={}", target.display()))
         .arg(format!("DESTDIR={}", stage.display())))?;
     remove(&target)?;
@@ -42,6 +43,18 @@ pub fn install(program: &Path, source: &Path, stage: &Path, scratch: &Path) -> R
         "mcd-firstboot.service",
     ]))?;
     Ok(())
+}
+
+/// The small program of the initramfs, compiled from `source` beside `program`: minutes the first time.
+pub fn initramfs_program(program: &Path, source: &Path) -> Result<PathBuf> {
+    let target = program.parent().and_then(Path::parent).context("A program is in a target folder")?;
+    run(Command::new("make")
+        .env_remove("MAKEFLAGS")
+        .args(["--no-print-directory", "-C"])
+        .arg(source)
+        .arg("initramfs")
+        .arg(format!("CARGO_TARGET_DIR={}", target.display())))?;
+    Ok(target.join("initramfs/mcd"))
 }
 
 /// Masks units in `stage`, whose defaults of `/etc` are still at `etc`.

@@ -15,6 +15,9 @@ use crate::model::status::DeploymentName;
 use crate::plan::short_name;
 use crate::ui::{Printer, Progress};
 
+/// The record of what is under way, below the root.
+const INTENT_FILE: &str = "var/lib/mcd/intent.json";
+
 /// Counts the boot where no hook of the initramfs did, and lays down what belongs on the root. What is
 /// to be left is left at once: this does not return then, so that nothing that waits for it starts.
 pub(super) fn early(printer: &Printer) -> Result<Ended> {
@@ -24,6 +27,10 @@ pub(super) fn early(printer: &Printer) -> Result<Ended> {
     let mut early = Early { note: boot_note::read(&name), name, sink: progress.as_ref() };
     if !early.note.counted {
         early.count()?;
+    }
+    // At nearly every boot nothing is under way.
+    if root.dir().exists(INTENT_FILE) {
+        early.close_given_up();
     }
     let laid_down = lay_down(&root, printer);
     early.note.unconverged = laid_down.is_err();
@@ -58,6 +65,14 @@ impl Early<'_> {
                 self.sink.event(Event::Warning { message });
                 Ok(())
             }
+        }
+    }
+
+    /// A record that cannot be closed stops no boot.
+    fn close_given_up(&self) {
+        let closed = Host::open(None).and_then(|host| host.lock(Wait::Telling(self.sink))?.close_given_up());
+        if let Err(error) = closed {
+            self.sink.event(Event::Warning { message: format!("{error:#}") });
         }
     }
 

@@ -14,7 +14,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
@@ -184,6 +184,18 @@ impl Machine {
     pub fn tell(&mut self, script: &str) -> Result<()> {
         self.greeted(BOOT)?;
         self.running.as_mut().context("The machine is off")?.agent.tell(script)
+    }
+
+    /// Waits until the console says this: of a boot in which nobody can be asked.
+    pub fn wait_for_console(&mut self, words: &str) -> Result<()> {
+        let begun = Instant::now();
+        while !self.console().contains(words) {
+            let running = self.running.as_mut().context("The machine is off")?;
+            let is_up = running.qemu.is_up()?;
+            ensure!(is_up && begun.elapsed() < BOOT, "no {words:?} on the console:\n{}", self.console());
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        Ok(())
     }
 
     /// Waits until it has gone down, as something in it asked for.
