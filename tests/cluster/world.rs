@@ -192,6 +192,18 @@ impl<'p> Host<'p> {
         std::fs::read_to_string(self.scratch.path().join("log")).unwrap()
     }
 
+    /// The page of metrics that the daemon serves.
+    pub(super) fn metrics(&self) -> String {
+        use std::io::{Read as _, Write as _};
+        let log = self.log();
+        let address = log.lines().rev().find_map(|line| line.split("Listening on ").nth(1)).unwrap();
+        let mut stream = std::net::TcpStream::connect(address.trim()).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+        let mut page = String::new();
+        stream.read_to_string(&mut page).unwrap();
+        page
+    }
+
     /// Waits until the host is so.
     #[track_caller]
     pub(super) fn until_host(&self, is_so: &dyn Fn(&Value) -> bool) {
