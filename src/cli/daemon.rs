@@ -24,9 +24,15 @@ pub struct DaemonArgs {
     /// Use FILE instead of the pod's service account
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Serve metrics and health at this loopback ADDRESS; port 0 takes a free one
+    /// Serve metrics and health at ADDRESS: loopback without TLS; port 0 takes a free one
     #[arg(long, visible_alias = "metrics-url", value_name = "ADDRESS", default_value = "127.0.0.1:8797")]
     pub listen: SocketAddr,
+    /// Serve them with TLS; who reads metrics shows a token that the API server lets
+    #[arg(long, value_name = "FILE", requires = "metrics_tls_key")]
+    pub metrics_tls_cert: Option<PathBuf>,
+    /// The key of that certificate
+    #[arg(long, value_name = "FILE", requires = "metrics_tls_cert")]
+    pub metrics_tls_key: Option<PathBuf>,
     /// For tests: no host is called; one that has CONFIG is simulated
     #[arg(long, value_name = "CONFIG", hide = true)]
     pub simulated_host: Option<String>,

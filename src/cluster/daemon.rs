@@ -39,6 +39,8 @@ use crate::plan::cluster::{
 const HOST_TRIES: u32 = 3;
 /// Between two tries to reach the host.
 const HOST_AGAIN: Duration = Duration::from_secs(2);
+/// Seconds by which the clock must differ from what has passed to count as set.
+const CLOCK_STEP: i64 = 5;
 
 /// The daemon of one node.
 pub struct Daemon<H, D> {
@@ -59,6 +61,8 @@ pub struct Daemon<H, D> {
     who: String,
     /// Of the host that was last asked.
     boot: String,
+    /// What the clock said, in seconds since the epoch, and when.
+    clock: (Instant, i64),
     host_tries: u32,
     fetch_tries: u32,
 }
@@ -99,6 +103,7 @@ impl<H: HostCall + 'static, D: Drainer + 'static> Daemon<H, D> {
             machine_config_node: MachineConfigNode::default(),
             who,
             boot: String::new(),
+            clock: (Instant::now(), jiff::Timestamp::now().as_second()),
             host_tries: 0,
             fetch_tries: 0,
         }
@@ -136,7 +141,8 @@ impl<H: HostCall + 'static, D: Drainer + 'static> Daemon<H, D> {
 
     /// Puts together what the decision sees.
     pub(super) fn look(&mut self) {
-        self.view.now = jiff::Timestamp::now().as_second();
+        self.look_at_the_clock();
+        self.metrics.kubelet(self.heard.not_ready_since);
         self.view.node = self.outbox.over(&self.heard);
         self.drop_drain();
         if let Some(node) = &self.view.node {
@@ -149,6 +155,20 @@ impl<H: HostCall + 'static, D: Drainer + 'static> Daemon<H, D> {
         if self.view.node.is_some() && self.view.host.is_some() {
             self.metrics.ready();
         }
+    }
+
+    /// A clock that was set makes no retry late, and none early.
+    fn look_at_the_clock(&mut self) {
+        let (since, then) = self.clock;
+        let elapsed = i64::try_from(since.elapsed().as_secs()).unwrap_or(0);
+        let now = jiff::Timestamp::now().as_second();
+        let step = now.saturating_sub(then.saturating_add(elapsed));
+        if step.abs() >= CLOCK_STEP {
+            tracing::info!("the clock was set by {step} seconds");
+            self.view.shift(step);
+        }
+        self.clock = (Instant::now(), now);
+        self.view.now = now;
     }
 
     async fn show(&mut self, progress: Progress) {
@@ -362,7 +382,8 @@ impl<H: HostCall + 'static, D: Drainer + 'static> Daemon<H, D> {
     }
 
     async fn ended(&mut self, step: &Step, of: &Target, end: Result<Done, Failed>) {
-        let now = jiff::Timestamp::now().as_second();
+        self.look_at_the_clock();
+        let now = self.view.now;
         match &end {
             Ok(done) => {
                 self.metrics.step(step.kind(), &done.measured);

@@ -2,7 +2,7 @@
 //!
 //! No label holds free text: `reason` is a reason's id.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use prometheus_client::encoding::text::encode;
@@ -27,6 +27,9 @@ pub struct Metrics {
     state: Family<Labels, Gauge>,
     update_state: Family<Labels, Gauge>,
     drift: Gauge,
+    kubelet: Gauge,
+    /// Since when the kubelet has not been ready, in seconds since the epoch; 0: it is.
+    not_ready_since: AtomicI64,
     pivot_errors: Gauge,
     failures: Family<Labels, Counter>,
     reboots_failed: Counter,
@@ -63,6 +66,11 @@ impl Metrics {
             self.drift.clone(),
         );
         to.register(
+            "mcd_kubelet_state",
+            "Probes of 30 s that the kubelet would have failed in a row, by the Node's Ready condition",
+            self.kubelet.clone(),
+        );
+        to.register(
             "mcd_pivot_errors_total",
             "Failed updates of the system since the last good one (a gauge, as it always was)",
             self.pivot_errors.clone(),
@@ -85,6 +93,8 @@ impl Metrics {
     /// The page.
     pub fn page(&self) -> String {
         let mut page = String::new();
+        let since = self.not_ready_since.load(Ordering::Relaxed);
+        self.kubelet.set(failed_probes(since, jiff::Timestamp::now().as_second()));
         if let Ok(registry) = self.registry.lock() {
             // Writing to a String cannot fail; a page without an end is not read as one.
             let _ = encode(&mut page, &registry);
@@ -133,7 +143,14 @@ impl Metrics {
         }
     }
 
+    /// Since when the kubelet has not been ready; none: it is, or does not say.
+    pub(super) fn kubelet(&self, not_ready_since: Option<i64>) {
+        self.not_ready_since.store(not_ready_since.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// A clock may have been set back since: that is no negative time.
     pub(super) fn unavailable(&self, seconds: i64) {
+        let seconds = seconds.max(0);
         #[expect(clippy::cast_precision_loss, reason = "no node is away for 2^52 seconds")]
         self.unavailable.set(seconds as f64);
     }
@@ -169,6 +186,53 @@ impl Metrics {
                 self.pivot_errors.inc();
             }
             _ => {}
+        }
+    }
+}
+
+/// The Go daemon asked the kubelet so often, and counted the failures in a row: alerts compare with that.
+const PROBE_SECONDS: i64 = 30;
+
+fn failed_probes(not_ready_since: i64, now: i64) -> i64 {
+    if not_ready_since == 0 { 0 } else { now.saturating_sub(not_ready_since).max(0) / PROBE_SECONDS + 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kubelet_fails_a_probe_every_thirty_seconds() {
+        assert_eq!(
+            [(0, 99), (100, 100), (100, 190), (100, 50)].map(|(since, now)| failed_probes(since, now)),
+            [0, 1, 4, 1]
+        );
+    }
+
+    #[test]
+    fn the_page_has_the_names_that_alerts_ask_for() {
+        let metrics = Metrics::new();
+        metrics.see_host(&HostReport { boot_seconds: Some(21), ..HostReport::default() });
+        metrics.state("Done", "", 5);
+        metrics.update("rendered-a", "", 5);
+        metrics.unavailable(-7);
+        metrics.failure(StepKind::Reboot);
+        metrics.kubelet(None);
+        let page = metrics.page();
+        for line in [
+            "mcd_host_os_and_version{os=\"unsupported\",version=\"\"} 1",
+            "mcd_state{state=\"Done\",reason=\"\"} 5",
+            "mcd_update_state{config=\"MachineConfig: rendered-a\",err=\"\"} 5",
+            "mcd_config_drift 0",
+            "mcd_kubelet_state 0",
+            "mcd_pivot_errors_total 0",
+            "mcd_reboots_failed_total 1",
+            "mcd_updates_total 1",
+            "mcd_boot_seconds 21.0",
+            "mcd_update_unavailable_seconds 0.0",
+            "mcd_step_failures_total{step=\"reboot\"} 1",
+        ] {
+            assert!(page.lines().any(|one| one == line), "{line} is not in\n{page}");
         }
     }
 }

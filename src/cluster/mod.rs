@@ -21,10 +21,12 @@ mod machine_config_node;
 pub mod metrics;
 mod node;
 mod outbox;
+mod readers;
 mod request;
 pub mod simulated;
 mod start;
 
+pub use listen::{Listening, Tls};
 pub use start::{DaemonOptions, connect, run};
 
 use crate::plan::backoff::jitter;

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use futures_util::Stream;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, NodeStatus};
 use kube::Api;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, watch_object};
@@ -29,6 +29,8 @@ pub(super) struct Heard {
     pub(super) uid: String,
     /// Its roles, the part after `node-role.kubernetes.io/`.
     pub(super) roles: Vec<String>,
+    /// Since when the kubelet has not been ready, in seconds since the epoch.
+    pub(super) not_ready_since: Option<i64>,
     version: u64,
     /// When the API server last answered a write.
     answered: Option<Instant>,
@@ -76,8 +78,15 @@ impl Heard {
             .into_keys()
             .filter_map(|label| label.strip_prefix("node-role.kubernetes.io/").map(str::to_owned))
             .collect();
+        self.not_ready_since = node.status.as_ref().and_then(not_ready_since);
         self.annotations = annotations;
         self.uid = uid;
         self.version = version;
     }
+}
+
+fn not_ready_since(status: &NodeStatus) -> Option<i64> {
+    let ready = status.conditions.iter().flatten().find(|one| one.type_ == "Ready")?;
+    let since = ready.last_transition_time.as_ref().map(|time| time.0.as_second());
+    (ready.status != "True").then(|| since.unwrap_or(1))
 }

@@ -1,6 +1,5 @@
 //! `mcd daemon`: from options to a running loop.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -12,7 +11,7 @@ use super::api::{Cluster, client_of};
 use super::daemon::Daemon;
 use super::drainer::Drainer;
 use super::host_call::HostCall;
-use super::listen::listen;
+use super::listen::{Listening, listen};
 use super::metrics::Metrics;
 use crate::error::Fault;
 use crate::plan::cluster::Settings;
@@ -27,7 +26,7 @@ pub struct DaemonOptions {
     /// Instead of the pod's service account.
     pub kubeconfig: Option<PathBuf>,
     /// Where metrics are served; none: nowhere.
-    pub listen: Option<SocketAddr>,
+    pub listen: Option<Listening>,
 }
 
 /// Follows the Node until the process is told to end.
@@ -41,11 +40,12 @@ where
     D: Drainer + 'static,
 {
     let metrics = Metrics::new();
-    if let Some(address) = options.listen {
-        let taken = listen(address, std::sync::Arc::clone(&metrics)).await?;
+    let client = client(options).await?;
+    if let Some(listening) = &options.listen {
+        let taken = listen(listening, std::sync::Arc::clone(&metrics), client.clone()).await?;
         tracing::info!("Listening on {taken}");
     }
-    let cluster = Cluster::new(client(options).await?, options.node.clone());
+    let cluster = Cluster::new(client, options.node.clone());
     tracing::info!("Version: {}", env!("CARGO_PKG_VERSION"));
     let mut daemon = Daemon::new(cluster, host, drainer, options.settings, metrics);
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);

@@ -6,11 +6,11 @@ use std::rc::Rc;
 use anyhow::{Context as _, Result};
 
 use super::Ended;
-use crate::cluster;
 use crate::cluster::drain::{self, SelfDrainer};
 use crate::cluster::drainer::NoDrainer;
 use crate::cluster::host_call::{HostCall, SystemdHost};
 use crate::cluster::simulated::{Pace, Simulated};
+use crate::cluster::{self, Listening, Tls};
 use crate::options::DaemonOptions;
 use crate::plan::cluster::{DrainBy, Settings};
 
@@ -19,11 +19,12 @@ pub(super) fn run(options: DaemonOptions) -> Result<Ended> {
         drain: if options.drains_itself { DrainBy::Itself } else { DrainBy::Controller },
         self_heal: options.self_heal,
     };
+    let tls = options.tls.map(|(certificate, key)| Tls { certificate, key });
     let asked = cluster::DaemonOptions {
         node: options.node,
         settings,
         kubeconfig: options.kubeconfig,
-        listen: Some(options.listen),
+        listen: Some(Listening { address: options.listen, tls }),
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

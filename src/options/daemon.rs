@@ -22,6 +22,8 @@ pub struct DaemonOptions {
     pub kubeconfig: Option<PathBuf>,
     /// Where metrics are served.
     pub listen: SocketAddr,
+    /// The certificate and its key, to serve them with.
+    pub tls: Option<(PathBuf, PathBuf)>,
     /// For tests: the config of a host that is simulated.
     pub simulated_host: Option<String>,
     /// For tests: how long it prepares, reboots and judges.
@@ -53,6 +55,7 @@ pub(super) fn daemon(args: DaemonArgs, variable: Option<String>) -> Result<Daemo
         self_heal: args.self_heal,
         kubeconfig: args.kubeconfig,
         listen: args.listen,
+        tls: args.metrics_tls_cert.zip(args.metrics_tls_key),
         simulated_host: args.simulated_host,
         simulated_pace: std::time::Duration::from_millis(args.simulated_pace),
         simulated_state: args.simulated_state,

@@ -9,7 +9,7 @@ use crate::world::{Host, NAMESPACE, Options, annotation, key, machine_config};
 /// three per pod.
 const PER_POD_MAX: usize = 3;
 
-const SELF: Options = Options { drains_itself: true, self_heal: false, pace: 0 };
+const SELF: Options = Options { drains_itself: true, self_heal: false, tls: false, pace: 0 };
 
 /// A pod on the host's node; gives its path.
 fn pod(host: &Host<'_>, name: &str, metadata: &Value) -> String {
@@ -168,4 +168,21 @@ fn a_drain_of_the_controller_that_a_budget_blocks_is_waited_for() {
     host.node.annotate(&key("lastAppliedDrain"), "drain-rendered-guarded").unwrap();
     let drains = host.until_done("rendered-guarded");
     assert_eq!(drains, ["uncordon-rendered-guarded"]);
+}
+
+#[test]
+fn self_drain_has_a_manifest_that_mounts_the_kubelets_credentials_only() {
+    let plane = crate::world::plane();
+    let patch = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/self-drain/patch.yaml");
+    let words = ["patch", "daemonset", "mcd-daemon", "--namespace=mcd", "--dry-run=server", "--output=json"];
+    let said = plane.kubectl(&[&words[..], &["--patch-file", patch]].concat()).unwrap();
+    let spec = serde_json::from_str::<Value>(&said).unwrap()["spec"]["template"]["spec"].clone();
+    let daemon = &spec["containers"][0];
+    assert!(daemon["args"].as_array().unwrap().contains(&json!("--drain=self")), "{daemon:#}");
+    let mounts = daemon["volumeMounts"].as_array().unwrap();
+    assert!(mounts.iter().all(|mount| mount["readOnly"] == true), "{mounts:#?}");
+    let paths: Vec<&Value> =
+        spec["volumes"].as_array().unwrap().iter().map(|volume| &volume["hostPath"]["path"]).collect();
+    assert_eq!(paths, ["/var/lib/kubelet/kubeconfig", "/var/lib/kubelet/pki"]);
+    assert_eq!(daemon["env"][0]["name"], "NODE_NAME", "the rest is as it was");
 }

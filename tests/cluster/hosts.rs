@@ -152,3 +152,30 @@ fn a_host_that_says_little_is_updated() {
     host.wish("rendered-older");
     host.until_done("rendered-older");
 }
+
+/// The daemon before this one had a clock that was ahead of this one's by a day.
+#[test]
+fn a_clock_that_was_ahead_makes_nothing_negative() {
+    let host = Host::done("skewed");
+    machine_config(host.plane, "rendered-skewed", "reboot");
+    host.wish("rendered-skewed");
+    host.until_node(&|node| annotation(node, "desiredDrain") == "drain-rendered-skewed");
+    let ahead = jiff::Timestamp::now().as_second() + 86_400;
+    host.node.annotate(&key("mcd-drain-since"), &ahead.to_string()).unwrap();
+    host.until_done("rendered-skewed");
+    let page = host.metrics();
+    for line in [
+        "mcd_update_unavailable_seconds 0.0",
+        "mcd_boot_seconds 20.0",
+        "mcd_kubelet_state 0",
+        "mcd_updates_total 1",
+    ] {
+        assert!(page.lines().any(|one| one == line), "{line} is not in\n{page}");
+    }
+    host.node.set_ready(false).unwrap();
+    let begun = std::time::Instant::now();
+    while host.metrics().lines().any(|line| line == "mcd_kubelet_state 0") {
+        assert!(begun.elapsed() < Duration::from_secs(30), "a kubelet that is not ready is not told");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}

@@ -16,6 +16,7 @@ mod hosts;
 #[path = "../it/nspawn/installation.rs"]
 mod installation;
 mod killed;
+mod metrics;
 mod outages;
 mod real;
 mod refusals;

@@ -63,6 +63,8 @@ pub(super) struct Options {
     pub(super) drains_itself: bool,
     /// It puts drift right.
     pub(super) self_heal: bool,
+    /// It serves its metrics with TLS, on all addresses.
+    pub(super) tls: bool,
     /// Milliseconds that the host prepares, reboots and judges.
     pub(super) pace: u64,
 }
@@ -130,6 +132,7 @@ impl<'p> Host<'p> {
     pub(super) fn start(&mut self, config: &str) {
         let kubeconfig = self.kubeconfig.display().to_string();
         let (state, pace) = (self.state().display().to_string(), self.options.pace.to_string());
+        let (certificate, key) = (self.file("tls.crt"), self.file("tls.key"));
         let mut arguments = vec![
             "daemon",
             "--node-name",
@@ -137,7 +140,7 @@ impl<'p> Host<'p> {
             "--kubeconfig",
             &kubeconfig,
             "--listen",
-            "127.0.0.1:0",
+            if self.options.tls { "0.0.0.0:0" } else { "127.0.0.1:0" },
             "--simulated-host",
             config,
             "--simulated-state",
@@ -149,6 +152,9 @@ impl<'p> Host<'p> {
         if self.options.drains_itself {
             arguments.extend(["--drain", "self", "--kubelet-kubeconfig", &kubelet]);
         }
+        if self.options.tls {
+            arguments.extend(["--metrics-tls-cert", &certificate, "--metrics-tls-key", &key]);
+        }
         if self.options.self_heal {
             arguments.push("--self-heal");
         }
@@ -157,6 +163,11 @@ impl<'p> Host<'p> {
             command.stdout(Stdio::null()).stderr(log.unwrap());
         });
         self.daemon = Some(daemon.unwrap());
+    }
+
+    /// The path of a file beside the host.
+    pub(super) fn file(&self, name: &str) -> String {
+        self.scratch.path().join(name).display().to_string()
     }
 
     fn state(&self) -> PathBuf {
@@ -190,6 +201,23 @@ impl<'p> Host<'p> {
     /// What the daemon's processes wrote.
     pub(super) fn log(&self) -> String {
         std::fs::read_to_string(self.scratch.path().join("log")).unwrap()
+    }
+
+    /// The page of metrics that the daemon serves.
+    pub(super) fn metrics(&self) -> String {
+        use std::io::{Read as _, Write as _};
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", self.port())).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+        let mut page = String::new();
+        stream.read_to_string(&mut page).unwrap();
+        page
+    }
+
+    /// Where the daemon listens.
+    pub(super) fn port(&self) -> u16 {
+        let log = self.log();
+        let address = log.lines().rev().find_map(|line| line.split("Listening on ").nth(1)).unwrap();
+        address.trim().rsplit_once(':').unwrap().1.parse().unwrap()
     }
 
     /// Waits until the host is so.

@@ -3,6 +3,7 @@
 //! The pod never touches host files. It hands a [`HostRequest`] over, which the host carries out in a
 //! unit of its own that survives the pod, and follows the [`Reply`]s.
 
+mod copy;
 mod systemd;
 mod watch;
 

@@ -4,6 +4,7 @@
 //! process to call its `systemd-run`, and reaches `/run/mcd` through `/proc/1/root`: nothing of the host is
 //! mounted into the pod. The unit belongs to the host's systemd, so it outlives the pod.
 
+use std::path::PathBuf;
 use std::process::Output;
 use std::time::Duration;
 
@@ -13,8 +14,8 @@ use cap_std_ext::cap_std::fs::Dir;
 use fn_error_context::context;
 use tokio::process::Command;
 
-use super::HostCall;
 use super::watch::Watch;
+use super::{HostCall, copy};
 use crate::error::Fault;
 use crate::host::service::{Answer, Spool, require_id};
 use crate::model::wire::{HostReport, HostRequest, Reply};
@@ -34,6 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone)]
 pub struct SystemdHost {
     pid: u32,
+    own: PathBuf,
 }
 
 impl SystemdHost {
@@ -44,7 +46,14 @@ impl SystemdHost {
 
     /// The system whose first process has this id here: a container with a systemd of its own.
     pub fn of_process(pid: u32) -> Self {
-        Self { pid }
+        // Not /proc/self: a child is to read it.
+        Self { pid, own: format!("/proc/{}/exe", std::process::id()).into() }
+    }
+
+    /// The same, which brings this program where the host has none, instead of the one that runs here.
+    #[must_use]
+    pub fn bringing(self, own: PathBuf) -> Self {
+        Self { own, ..self }
     }
 
     fn root(&self) -> Result<Dir> {
@@ -61,8 +70,13 @@ impl SystemdHost {
         Spool::of_root(&self.root()?)
     }
 
-    fn has_program(&self) -> Result<bool> {
-        Ok(self.root()?.try_exists(PROGRAM.trim_start_matches('/'))?)
+    /// The words that start the host's program; where it has none, the pod's own.
+    fn program(&self) -> Result<Vec<String>> {
+        let root = self.root()?;
+        if root.try_exists(PROGRAM.trim_start_matches('/'))? {
+            return Ok(vec![PROGRAM.to_owned()]);
+        }
+        copy::bring(&root, &self.own)
     }
 
     /// Runs a program of the host in its namespaces.
@@ -94,10 +108,10 @@ impl SystemdHost {
         Ok(!matches!(state.as_str(), "inactive" | "failed"))
     }
 
-    async fn start(&self, id: &str) -> Result<()> {
+    async fn start(&self, id: &str, program: &[String]) -> Result<()> {
         let unit = format!("--unit={}", unit_of(id));
         let description = format!("--description=Carry out request {id} of the cluster");
-        let words = [
+        let mut words = vec![
             "systemd-run",
             &unit,
             &description,
@@ -108,11 +122,9 @@ impl SystemdHost {
             // The program first, its children when it does not end them.
             "--property=KillMode=mixed",
             "--property=SyslogIdentifier=mcd",
-            PROGRAM,
-            "serve-request",
-            "--id",
-            id,
         ];
+        words.extend(program.iter().map(String::as_str));
+        words.extend(["serve-request", "--id", id]);
         let output = self.call(&words).await?;
         // Two pods may start the same one.
         if output.status.success() || self.is_running(id).await? {
@@ -143,10 +155,17 @@ impl SystemdHost {
 impl HostCall for SystemdHost {
     #[context("Asking the host how it is")]
     async fn status(&self) -> Result<HostReport> {
-        if !self.has_program()? {
-            return Ok(HostReport::default());
-        }
-        let output = self.call(&[PROGRAM, "serve-request", "--status"]).await?;
+        let program = match self.program() {
+            Ok(program) => program,
+            // A host that says nothing of itself: that is said, and not hidden by an error.
+            Err(error) => {
+                tracing::error!("{error:#}");
+                return Ok(HostReport::default());
+            }
+        };
+        let mut words: Vec<&str> = program.iter().map(String::as_str).collect();
+        words.extend(["serve-request", "--status"]);
+        let output = self.call(&words).await?;
         if !output.status.success() {
             return Err(Fault::failed("the host's mcd does not say how the host is")
                 .why(String::from_utf8_lossy(&output.stderr).trim().to_owned())
@@ -158,18 +177,13 @@ impl HostCall for SystemdHost {
 
     async fn run(&self, request: &HostRequest) -> Result<()> {
         require_id(&request.id)?;
-        if !self.has_program()? {
-            return Err(Fault::refused("this host has no mcd")
-                .why(format!("{PROGRAM} is not there"))
-                .next("move the host to an image that has it, with `mcd pivot` or the tool that it has")
-                .into());
-        }
+        let program = self.program()?;
         let spool = self.spool()?;
         spool.submit(request)?;
         if matches!(spool.answer(&request.id)?, Answer::Ended(_)) || self.is_running(&request.id).await? {
             return Ok(());
         }
-        self.start(&request.id).await
+        self.start(&request.id, &program).await
     }
 
     async fn reply(&self, id: &str, after: u64) -> Result<Reply> {

@@ -1,6 +1,8 @@
 //! What the host says of itself to the pod.
 
 use std::collections::BTreeMap;
+use std::process::Command;
+use std::time::Duration;
 
 use anyhow::Result;
 use cap_std_ext::cap_std::fs::Dir;
@@ -8,7 +10,7 @@ use fn_error_context::context;
 
 use super::hold::hold_of;
 use super::spool::Spool;
-use crate::host::{Host, drift, now};
+use crate::host::{Host, child, drift, now};
 use crate::model::boots::{BootEntry, BootRecord, BootState};
 use crate::model::records::{Intent, IntentState};
 use crate::model::status::{DeploymentStatus, HostStatus};
@@ -18,6 +20,8 @@ use crate::model::wire::{
 };
 
 const BOOT_ID: &str = "proc/sys/kernel/random/boot_id";
+/// It answers at once, or systemd hangs.
+const SYSTEMCTL: Duration = Duration::from_secs(5);
 const OS_RELEASE: &str = "etc/os-release";
 /// What makes a Go daemon, and us, go on although the host differs.
 const FORCE: &str = "run/machine-config-daemon-force";
@@ -48,6 +52,7 @@ pub fn report(host: &Host, spool: &Spool) -> Result<HostReport> {
         drift: drift::said(spool.folder()),
         hold: hold_of(&root, now())?,
         force: root.exists(FORCE),
+        boot_seconds: host.is_booted().then(boot_seconds).flatten(),
         running: spool.open_requests()?.iter().map(RunningRequest::from).collect(),
         taken_over: taken_over(&root),
         ..HostReport::default()
@@ -59,6 +64,15 @@ pub fn report(host: &Host, spool: &Spool) -> Result<HostReport> {
         report.applied_config = config_of(running);
     }
     Ok(report)
+}
+
+/// What systemd says of its own start, in whole seconds; none before everything is up.
+fn boot_seconds() -> Option<u64> {
+    let mut command = Command::new("systemctl");
+    command.args(["show", "--property=FinishTimestampMonotonic", "--value"]);
+    let said = child::run(&mut command, SYSTEMCTL, &|| false);
+    let microseconds: u64 = said.output.trim().parse().ok()?;
+    (said.passed && microseconds > 0).then_some(microseconds / 1_000_000)
 }
 
 /// The MachineConfigs of a deployment as one name: a node of a cluster has a single rendered one.

@@ -27,6 +27,23 @@ pub struct View {
     pub now: i64,
 }
 
+impl View {
+    /// Moves every time that this process noted by the clock: that was set by so many seconds.
+    pub fn shift(&mut self, seconds: i64) {
+        let memory = &mut self.memory;
+        let steps =
+            memory.failed.iter_mut().chain(memory.controller_config_failed.iter_mut().map(|(_, step)| step));
+        let asked = memory.drain_asked.iter_mut().chain(&mut memory.reboot_asked).map(|(_, at)| at);
+        let mut all: Vec<&mut i64> = steps.map(|step| &mut step.at).chain(asked).collect();
+        if let ConfigView::Absent { at, .. } | ConfigView::Bad { at, .. } = &mut self.config {
+            all.push(at);
+        }
+        for at in all {
+            *at = at.saturating_add(seconds);
+        }
+    }
+}
+
 /// The Node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeView {

@@ -23,7 +23,8 @@ struct Pod {
 impl Pod {
     fn on(machine: &Machine<'_>) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        Self { host: SystemdHost::of_process(machine.leader()), runtime }
+        let host = SystemdHost::of_process(machine.leader()).bringing(env!("CARGO_BIN_EXE_mcd").into());
+        Self { host, runtime }
     }
 
     fn run(&self, id: &str, verb: &Verb) {
@@ -229,4 +230,43 @@ fn root_nspawn_a_later_protocol_is_refused_but_for_a_move_to_an_image() {
     pod.runtime.block_on(pod.host.run(&later("later-2", forward))).unwrap();
     let machine = machine.next_boot().unwrap();
     assert_eq!(super::version(&machine), "2");
+}
+
+/// The first migration: nothing of ours is on the host, and the image has it.
+#[test]
+fn root_nspawn_a_host_without_mcd_is_moved_to_an_image_by_the_pods_copy() {
+    let host = Host::new();
+    let usr = host.sysroot.next_boot().unwrap().deployment.join("usr");
+    std::fs::remove_file(usr.join("bin/mcd")).unwrap();
+    let machine = host.boot();
+    assert!(!super::exists(&machine, "/usr/bin/mcd"));
+    let pod = Pod::on(&machine);
+    let report = pod.status();
+    assert_eq!((report.version, report.mcd.as_str()), (WIRE_VERSION, env!("CARGO_PKG_VERSION")));
+    let libraries = machine.shell("ls /run/mcd/pod/*/lib").unwrap();
+    for name in ["libc.so.6", "libostree-1.so.1", "loader"] {
+        assert!(libraries.contains(name), "{libraries}");
+    }
+    // Nothing of it is this distribution's.
+    let list = "cd /run/mcd/pod/*; lib/loader --inhibit-cache --library-path $PWD/lib --list $PWD/mcd";
+    let loaded = machine.shell(list).unwrap();
+    let paths: Vec<&str> = loaded.lines().filter_map(|line| line.split(" => ").nth(1)).collect();
+    let is_its_own = |path: &&str| path.starts_with("/run/mcd/pod/") || path.starts_with("lib/loader");
+    assert!(paths.len() > 10 && paths.iter().all(is_its_own), "{loaded}");
+
+    let prepare = Verb::Prepare(wanted("rendered-1", Some(image("v2")), "/etc/from-config", "one"));
+    let change = pod.ask("first-1", &prepare).unwrap().change.unwrap();
+    assert_eq!(
+        pod.ask("first-2", &Verb::Commit { change, reboot: true }).unwrap().outcome,
+        Outcome::Rebooting
+    );
+    let machine = machine.next_boot().unwrap();
+    let pod = Pod::on(&machine);
+    assert_eq!(
+        (super::version(&machine).as_str(), machine.shell("cat /etc/from-config").unwrap().as_str()),
+        ("2", "one")
+    );
+    assert!(super::exists(&machine, "/usr/bin/mcd"));
+    assert_eq!(pod.status().applied_config.as_deref(), Some("rendered-1"));
+    assert!(!super::exists(&machine, "/run/mcd/pod"), "the image's own is used");
 }

@@ -415,3 +415,22 @@ fn the_runbook_knows_every_reason() {
     ids.sort_unstable();
     assert_eq!(headings, ids);
 }
+
+#[test]
+fn a_clock_that_is_set_makes_no_retry_late() {
+    for step in [-86_400, 86_400] {
+        let mut world = World::done();
+        world.desire("absent-a");
+        assert_eq!(world.settle(LIMIT).waits, Waits::Retry);
+        let ConfigView::Absent { at, .. } = world.view.config else { panic!("{:?}", world.view.config) };
+        world.view.memory.reboot_asked = Some(("boot".to_owned(), at));
+        world.view.memory.drain_asked = Some(("drain-a".to_owned(), at));
+        world.view.shift(step);
+        let ConfigView::Absent { at: shifted, .. } = world.view.config else {
+            panic!("{:?}", world.view.config)
+        };
+        assert_eq!(shifted, at + step);
+        assert_eq!(world.view.memory.reboot_asked, Some(("boot".to_owned(), at + step)));
+        assert_eq!(world.view.memory.drain_asked, Some(("drain-a".to_owned(), at + step)));
+    }
+}
