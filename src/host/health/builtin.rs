@@ -216,7 +216,6 @@ fn healthz(timeout: Duration) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::doctor::connect;
 
     #[test]
     fn routes_are_read() {
