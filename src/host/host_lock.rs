@@ -11,7 +11,7 @@ use fn_error_context::context;
 use ostree::{gio, glib};
 use rustix::fs::StatVfsMountFlags;
 
-use super::lock_holder::describe_holder;
+use super::lock_holder::{UNKNOWN_HOLDER, describe_holder};
 use super::reboot;
 use super::sysroot::{Host, read_only};
 use crate::error::{ExitKind, Fault};
@@ -67,7 +67,8 @@ impl Host {
             let holder = self.lock_holder();
             match wait {
                 Wait::No => return Err(busy(&holder).into()),
-                Wait::Telling(sink) if holder != said => {
+                // Let go of between the try and the look, it has no holder: that is nothing to tell.
+                Wait::Telling(sink) if holder != said && (said.is_empty() || holder != UNKNOWN_HOLDER) => {
                     sink.event(Event::Waiting { what: NAME.to_owned(), holder: holder.clone() });
                     said = holder;
                 }
@@ -119,7 +120,7 @@ impl Host {
     pub(crate) fn lock_holder(&self) -> String {
         self.root()
             .open("ostree/lock")
-            .map_or_else(|_| super::lock_holder::UNKNOWN_HOLDER.to_owned(), describe_holder)
+            .map_or_else(|_| UNKNOWN_HOLDER.to_owned(), describe_holder)
     }
 
     fn explain(&self, error: glib::Error) -> anyhow::Error {
