@@ -44,6 +44,17 @@ pub struct DaemonArgs {
     pub simulated_state: Option<PathBuf>,
 }
 
+/// `mcd controller`
+#[derive(Debug, Args)]
+pub struct ControllerArgs {
+    /// Use FILE instead of the pod's service account
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// The namespace of the Lease mcd-controller
+    #[arg(long, value_name = "NAME", default_value = "mcd")]
+    pub namespace: String,
+}
+
 /// `--drain`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DrainArg {

@@ -1,6 +1,6 @@
 //! `mcd daemon`: from options to a running loop.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anyhow::Result;
@@ -67,10 +67,19 @@ pub async fn connect(options: &DaemonOptions) -> Result<Cluster> {
 }
 
 async fn client(options: &DaemonOptions) -> Result<Client> {
+    client_at(options.kubeconfig.as_deref()).await
+}
+
+/// A client by a kubeconfig, or by the pod's service account.
+///
+/// # Errors
+///
+/// The cluster's address or credentials cannot be read.
+pub(super) async fn client_at(kubeconfig: Option<&Path>) -> Result<Client> {
     let unreadable = |what: String, why: String| {
         Fault::failed(what).why(why).next("run it in a pod with a service account, or give --kubeconfig=FILE")
     };
-    if let Some(path) = &options.kubeconfig {
+    if let Some(path) = kubeconfig {
         let what = || format!("kubeconfig {}: cannot be used", path.display());
         return Ok(client_of(path).await.map_err(|why| unreadable(what(), why))?);
     }

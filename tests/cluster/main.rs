@@ -18,6 +18,7 @@ mod installation;
 mod killed;
 mod metrics;
 mod outages;
+mod pools;
 mod real;
 mod refusals;
 mod updates;

@@ -98,7 +98,9 @@ fn an_image_is_written_as_other_tools_read_it() {
 fn another_meaning_has_another_digest() {
     let of = |spec: &str| digest(&one(&machine_config("a", "worker", spec)).unwrap());
     let base = of(EVERYTHING);
-    for (from, to) in [("mode: 0600", "mode: 0640"), ("a=1", "a=2"), ("%00", "%01"), ("fips: false", "fips: true")] {
+    for (from, to) in
+        [("mode: 0600", "mode: 0640"), ("a=1", "a=2"), ("%00", "%01"), ("fips: false", "fips: true")]
+    {
         assert_ne!(base, of(&EVERYTHING.replace(from, to)), "{from}");
     }
 }
