@@ -29,7 +29,7 @@ pub mod simulated;
 mod start;
 
 pub use listen::{Listening, Tls};
-pub use start::{DaemonOptions, connect, run};
+pub use start::{DaemonOptions, connect, run, spread};
 
 use crate::plan::backoff::jitter;
 

@@ -25,6 +25,7 @@ pub(super) fn run(options: DaemonOptions) -> Result<Ended> {
         settings,
         kubeconfig: options.kubeconfig,
         listen: Some(Listening { address: options.listen, tls }),
+        spread: options.start_spread,
     };
     let runtime = runtime()?;
     let Some(config) = options.simulated_host else {

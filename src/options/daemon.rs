@@ -24,6 +24,8 @@ pub struct DaemonOptions {
     pub listen: SocketAddr,
     /// The certificate and its key, to serve them with.
     pub tls: Option<(PathBuf, PathBuf)>,
+    /// The first request is made within this time, at random.
+    pub start_spread: std::time::Duration,
     /// For tests: the config of a host that is simulated.
     pub simulated_host: Option<String>,
     /// For tests: how long it prepares, reboots and judges.
@@ -63,6 +65,7 @@ pub(super) fn daemon(args: DaemonArgs, variable: Option<String>) -> Result<Daemo
         kubeconfig: args.kubeconfig,
         listen: args.listen,
         tls: args.metrics_tls_cert.zip(args.metrics_tls_key),
+        start_spread: std::time::Duration::from_secs(args.start_spread),
         simulated_host: args.simulated_host,
         simulated_pace: std::time::Duration::from_millis(args.simulated_pace),
         simulated_state: args.simulated_state,

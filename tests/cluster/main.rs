@@ -11,6 +11,7 @@
 #![cfg(feature = "cluster")]
 
 mod drains;
+mod fleet;
 mod hosts;
 // The machine that is booted, as the stories of one host have it.
 #[path = "../it/nspawn/installation.rs"]

@@ -111,20 +111,26 @@ impl Pool {
         self.target()
     }
 
+    /// Nodes that are away at one moment: one list, or one that comes back is counted beside the next one.
+    fn away(&self) -> usize {
+        let path = format!("/api/v1/nodes?labelSelector=node-role.kubernetes.io/{}", self.name);
+        let nodes = plane().admin().get(&path).unwrap().ok().unwrap();
+        let is_away = |node: &&Value| {
+            let is_done = annotation(node, "state") == "Done"
+                && annotation(node, "currentConfig") == annotation(node, "desiredConfig");
+            !is_done || node["spec"]["unschedulable"] == true
+        };
+        nodes["items"].as_array().unwrap().iter().filter(is_away).count()
+    }
+
     /// Waits for a condition, playing the drain controller; gives how many nodes were away at most.
     #[track_caller]
     fn until(&self, hosts: &[Host<'_>], kind: &str, status: &str, seen: &str) -> usize {
         let start = Instant::now();
         let mut most = 0;
         loop {
-            let mut away = 0;
-            for host in hosts {
-                let (node, _) = host.play_drain();
-                let is_done = annotation(&node, "state") == "Done"
-                    && annotation(&node, "currentConfig") == annotation(&node, "desiredConfig");
-                away += usize::from(!is_done || node["spec"]["unschedulable"] == true);
-            }
-            most = most.max(away);
+            most = most.max(self.away());
+            hosts.iter().for_each(|host| drop(host.play_drain()));
             let pool = self.get();
             if condition(&pool, kind)
                 .is_some_and(|one| one["status"] == status && one["message"].as_str().unwrap().contains(seen))

@@ -161,6 +161,8 @@ impl<'p> Host<'p> {
             &kubeconfig,
             "--listen",
             if self.options.tls { "0.0.0.0:0" } else { "127.0.0.1:0" },
+            "--start-spread",
+            "0",
             "--simulated-host",
             config,
             "--simulated-state",

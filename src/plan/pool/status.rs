@@ -9,17 +9,72 @@ use crate::model::pool::Pool;
 /// Longest message of a condition, in characters: it is read in a terminal.
 const MESSAGE_MAX: usize = 1024;
 
+/// Why a condition is what it is. `docs/runbook.md` says of each what to do; a test compares the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Why {
+    /// Nothing has been rendered yet.
+    NothingRendered,
+    /// A person paused the pool.
+    Paused,
+    /// Too many nodes failed.
+    Halted,
+    /// The first nodes are not Done yet.
+    Canary,
+    /// Nodes are on their way.
+    RollingOut,
+    /// Nodes failed, and others are told all the same.
+    NodesDegraded,
+    /// A node is in several pools.
+    SeveralPools,
+    /// The configs cannot be merged, or the pool cannot be read.
+    RenderFailed,
+}
+
+impl Why {
+    /// All of them.
+    #[cfg(test)]
+    pub(super) const ALL: [Self; 8] = [
+        Self::NothingRendered,
+        Self::Paused,
+        Self::Halted,
+        Self::Canary,
+        Self::RollingOut,
+        Self::NodesDegraded,
+        Self::SeveralPools,
+        Self::RenderFailed,
+    ];
+
+    /// As it is written.
+    pub(super) fn id(self) -> &'static str {
+        match self {
+            Self::NothingRendered => "NothingRendered",
+            Self::Paused => "Paused",
+            Self::Halted => "Halted",
+            Self::Canary => "Canary",
+            Self::RollingOut => "RollingOut",
+            Self::NodesDegraded => "NodesDegraded",
+            Self::SeveralPools => "SeveralPools",
+            Self::RenderFailed => "RenderFailed",
+        }
+    }
+}
+
 /// A condition.
 struct Condition {
     kind: &'static str,
     is_true: bool,
-    reason: &'static str,
+    why: Option<Why>,
     message: String,
 }
 
 impl Condition {
-    fn new(kind: &'static str, is_true: bool, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { kind, is_true, reason, message: message.into() }
+    fn new(kind: &'static str, is_true: bool, why: Why, message: impl Into<String>) -> Self {
+        Self { kind, is_true, why: Some(why), message: message.into() }
+    }
+
+    /// One that needs no words.
+    fn plain(kind: &'static str, is_true: bool) -> Self {
+        Self { kind, is_true, why: None, message: String::new() }
     }
 
     /// As it is written; its time stays while its status does.
@@ -32,7 +87,7 @@ impl Condition {
             .unwrap_or(now);
         let message: String = self.message.chars().take(MESSAGE_MAX).collect();
         json!({
-            "type": self.kind, "status": status, "reason": self.reason, "message": message,
+            "type": self.kind, "status": status, "reason": self.why.map_or("", Why::id), "message": message,
             "lastTransitionTime": since,
         })
     }
@@ -73,23 +128,30 @@ fn progress(rollout: &Rollout<'_>, is_updated: bool) -> [Condition; 2] {
     let target = rollout.target.unwrap_or_default();
     if is_updated {
         let text = format!("All nodes are updated with {target}");
-        return [Condition::new("Updated", true, "", text), Condition::new("Updating", false, "", "")];
+        let updated = Condition { message: text, ..Condition::plain("Updated", true) };
+        return [updated, Condition::plain("Updating", false)];
     }
-    let (is_updating, reason, text) = match rollout {
-        Rollout { target: None, .. } => (false, "NothingRendered", "There is no rendered config".to_owned()),
+    let (is_updating, why, text) = match rollout {
+        Rollout { target: None, .. } => {
+            (false, Why::NothingRendered, "There is no rendered config".to_owned())
+        }
         Rollout { is_paused: true, .. } => {
-            (false, "Paused", format!("The pool is paused: no further node gets {target}"))
+            (false, Why::Paused, format!("The pool is paused: no further node gets {target}"))
         }
         Rollout { is_halted: true, .. } => {
-            (false, "Halted", format!("Too many nodes failed: no further node gets {target}"))
+            (false, Why::Halted, format!("Too many nodes failed: no further node gets {target}"))
         }
         Rollout { canaries, .. } if !canaries.is_empty() => {
             let first = canaries.join(", ");
-            (true, "Canary", format!("Node {first} gets {target} first; the others follow when it is Done"))
+            (
+                true,
+                Why::Canary,
+                format!("Node {first} gets {target} first; the others follow when it is Done"),
+            )
         }
-        _ => (true, "RollingOut", format!("Nodes are updating to {target}")),
+        _ => (true, Why::RollingOut, format!("Nodes are updating to {target}")),
     };
-    [Condition::new("Updated", false, "", ""), Condition::new("Updating", is_updating, reason, text)]
+    [Condition::plain("Updated", false), Condition::new("Updating", is_updating, why, text)]
 }
 
 fn trouble(rollout: &Rollout<'_>, fault: Option<&str>, conflicts: &[String]) -> [Condition; 3] {
@@ -98,24 +160,24 @@ fn trouble(rollout: &Rollout<'_>, fault: Option<&str>, conflicts: &[String]) -> 
         (Some(failures), _) if rollout.is_halted => {
             let next = "set a config that works, or mend the node";
             let text = format!("The roll-out of {target} is halted. {failures}; next: {next}");
-            Condition::new("NodeDegraded", true, "Halted", text)
+            Condition::new("NodeDegraded", true, Why::Halted, text)
         }
-        (Some(failures), _) => Condition::new("NodeDegraded", true, "NodesDegraded", failures),
-        (None, Some(conflict)) => Condition::new("NodeDegraded", true, "SeveralPools", conflict),
-        (None, None) => Condition::new("NodeDegraded", false, "", ""),
+        (Some(failures), _) => Condition::new("NodeDegraded", true, Why::NodesDegraded, failures),
+        (None, Some(conflict)) => Condition::new("NodeDegraded", true, Why::SeveralPools, conflict),
+        (None, None) => Condition::plain("NodeDegraded", false),
     };
     let render = match fault {
-        Some(why) => Condition::new("RenderDegraded", true, "RenderFailed", why),
-        None => Condition::new("RenderDegraded", false, "", ""),
+        Some(why) => Condition::new("RenderDegraded", true, Why::RenderFailed, why),
+        None => Condition::plain("RenderDegraded", false),
     };
     let degraded = match (&render, &node) {
         (Condition { is_true: true, message, .. }, _) => {
-            Condition::new("Degraded", true, "RenderFailed", message.as_str())
+            Condition::new("Degraded", true, Why::RenderFailed, message.as_str())
         }
-        (_, Condition { is_true: true, reason, message, .. }) => {
-            Condition::new("Degraded", true, reason, message.as_str())
+        (_, Condition { is_true: true, why, message, .. }) => {
+            Condition { why: *why, message: message.clone(), ..Condition::plain("Degraded", true) }
         }
-        _ => Condition::new("Degraded", false, "", ""),
+        _ => Condition::plain("Degraded", false),
     };
     [node, render, degraded]
 }

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::super::status::Why;
 use super::super::*;
 use super::world::{World, pool, source};
 use crate::model::pool::{CANARY, HALT_AFTER};
@@ -230,4 +231,20 @@ fn the_time_of_a_condition_stays_while_it_does() {
         |kind: &str| conditions.iter().find(|one| one["type"] == kind).unwrap()["lastTransitionTime"].clone();
     assert_eq!(since("Updated"), "2026-01-02T00:00:00Z");
     assert_eq!(since("Degraded"), "2026-01-01T00:00:00Z");
+}
+
+/// The runbook has a row for every reason, and no other.
+#[test]
+fn the_runbook_knows_every_reason_of_a_pool() {
+    let text = include_str!("../../../../docs/runbook.md");
+    let (_, table) = text.split_once("\n## Pools\n").unwrap();
+    let mut rows: Vec<&str> = table
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
+        .map(|(reason, _)| reason)
+        .collect();
+    let mut ids: Vec<&str> = Why::ALL.iter().map(|why| why.id()).collect();
+    rows.sort_unstable();
+    ids.sort_unstable();
+    assert_eq!(rows, ids);
 }
