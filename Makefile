@@ -1,7 +1,7 @@
 # mcd: build, check, test, ship. `make help` lists the targets; each comment ends with what it may touch.
 #
 # Variables: T=NAME        run the tests whose name has NAME in it (test, test-unit, snap)
-#            N=100         how many pulls kill-test kills
+#            N=100         how many pulls kill-test kills; how many nodes a fleet has
 #            K=7           only every seventh place of the crash matrix; no page is written
 #            PROFILE=release  the optimised program (what rpm takes by itself)
 #            DESTDIR= PREFIX=/usr  where install puts things
@@ -12,7 +12,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := build
 .PHONY: help build initramfs check check-fmt check-clippy check-docs check-generated check-units check-shell \
         check-deny test test-unit kill-test crash-matrix vm-test vm-powercut cluster-test oracle snap demo bench docs man \
-        completions install rpm clean tools
+        completions install rpm clean tools fleet
 
 T ?=
 N ?= 100
@@ -133,6 +133,11 @@ vm-powercut: setup-vm
 # The daemon against a real Kubernetes control plane, built once. Touches target/, the cache folder, /tmp; apt if something is missing.
 cluster-test: setup-cluster
 	$(CARGO) test --test cluster -- $(T)
+
+# A fleet of N nodes against a real API server; without N all numbers of docs/fleet.md, half an hour. Touches target/, the cache folder, /tmp, docs/fleet.*.
+fleet: setup-cluster
+	$(CARGO) build --package mcd-test-support --bin bench
+	tests/bench/fleet.sh $(TARGET)/debug/bench $(if $(filter file,$(origin N)),"50 100 250 500 1000" write,"$(N)")
 
 # Tests without root or network, in under a minute. Touches target/.
 test-unit:

@@ -99,6 +99,12 @@ pub enum Verb {
     /// operator's controllers understand. docs/cluster.md shows a manifest, docs/runbook.md what
     /// each reason means.
     Daemon(daemon::DaemonArgs),
+    /// Roll MachineConfigs out over pools of nodes, where no operator does
+    ///
+    /// Renders what each MachineConfigPool selects, and tells its nodes, one first, then at most
+    /// maxUnavailable at a time, zone by zone; halts when nodes fail. One process at a time leads,
+    /// by a Lease. docs/cluster.md has the settings of a pool.
+    Controller(daemon::ControllerArgs),
     /// Keep the cluster from draining or rebooting this host
     ///
     /// What needs neither goes on, and changes are prepared. `mcd release` lifts it.

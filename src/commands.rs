@@ -84,10 +84,14 @@ pub fn run(request: Request, printer: &Printer) -> Result<Ended> {
         Request::Firstboot(options) => firstboot::run(options, printer),
         #[cfg(feature = "cluster")]
         Request::Daemon(options) => daemon::run(options),
+        #[cfg(feature = "cluster")]
+        Request::Controller(options) => daemon::control(options),
         #[cfg(not(feature = "cluster"))]
-        Request::Daemon(_) => Err(crate::error::Fault::refused("this mcd does not follow a cluster")
-            .why("it was built without the feature `cluster`")
-            .into()),
+        Request::Daemon(_) | Request::Controller(_) => {
+            Err(crate::error::Fault::refused("this mcd does not follow a cluster")
+                .why("it was built without the feature `cluster`")
+                .into())
+        }
         Request::Generate(options) => generate::run(options, printer),
         Request::Serve(options) => serve::run(options, printer),
         Request::Hold(options) => hold::run(options, printer),

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser as _;
 
-pub use self::daemon::DaemonOptions;
+pub use self::daemon::{ControllerOptions, DaemonOptions};
 pub use self::firstboot::{DoctorOptions, FirstbootOptions};
 
 use crate::cli::{self, Cli, OldDaemon, OldDaemonVerb, OldPivot, Verb};
@@ -72,6 +72,8 @@ pub enum Request {
     Doctor(DoctorOptions),
     /// `daemon`.
     Daemon(DaemonOptions),
+    /// `controller`.
+    Controller(ControllerOptions),
     /// `generate`.
     Generate(GenerateOptions),
     /// `serve-request`.
@@ -330,13 +332,14 @@ fn ours(cli: Cli) -> Result<Invocation, Fault> {
         Verb::Firstboot(args) => Request::Firstboot(firstboot::firstboot(args)?),
         Verb::Doctor(args) => Request::Doctor(firstboot::doctor(args)?),
         Verb::Daemon(args) => Request::Daemon(daemon::daemon(args, daemon::variable())?),
+        Verb::Controller(args) => Request::Controller(daemon::controller(args)?),
         Verb::Generate(args) => Request::Generate(match args.what {
             cli::GenerateVerb::Man { dir } => GenerateOptions::Man(dir),
             cli::GenerateVerb::Completions { dir } => GenerateOptions::Completions(dir),
         }),
     };
     // A pod's log is its journal.
-    let least = u8::from(matches!(request, Request::Daemon(_)));
+    let least = u8::from(matches!(request, Request::Daemon(_) | Request::Controller(_)));
     Ok(Invocation { verbosity: cli.verbose.max(least), json, request })
 }
 
@@ -355,7 +358,12 @@ fn wants_json(verb: &Verb) -> bool {
         Verb::History(args) => args.target.json,
         Verb::Firstboot(args) => args.json,
         Verb::Doctor(args) => args.json,
-        Verb::Daemon(_) | Verb::Generate(_) | Verb::Hold(_) | Verb::Release | Verb::ServeRequest(_) => false,
+        Verb::Daemon(_)
+        | Verb::Controller(_)
+        | Verb::Generate(_)
+        | Verb::Hold(_)
+        | Verb::Release
+        | Verb::ServeRequest(_) => false,
     }
 }
 

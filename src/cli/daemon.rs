@@ -33,6 +33,9 @@ pub struct DaemonArgs {
     /// The key of that certificate
     #[arg(long, value_name = "FILE", requires = "metrics_tls_cert")]
     pub metrics_tls_key: Option<PathBuf>,
+    /// Make the first request within SECONDS, at random; at once while an update is under way
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(..=3600))]
+    pub start_spread: u64,
     /// For tests: no host is called; one that has CONFIG is simulated
     #[arg(long, value_name = "CONFIG", hide = true)]
     pub simulated_host: Option<String>,
@@ -42,6 +45,17 @@ pub struct DaemonArgs {
     /// For tests: where the simulated host's state stands, so that it outlives this process
     #[arg(long, value_name = "FILE", hide = true)]
     pub simulated_state: Option<PathBuf>,
+}
+
+/// `mcd controller`
+#[derive(Debug, Args)]
+pub struct ControllerArgs {
+    /// Use FILE instead of the pod's service account
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// The namespace of the Lease mcd-controller
+    #[arg(long, value_name = "NAME", default_value = "mcd")]
+    pub namespace: String,
 }
 
 /// `--drain`

@@ -6,9 +6,11 @@
 //!        └──── annotations, MachineConfigNode, events (outbox: written when it answers)
 //! ```
 //!
-//! One thread, one task. It watches single objects only and gets one MachineConfig when it needs it.
+//! The daemon: one thread, one task. It watches single objects only and gets one MachineConfig when it needs it. Only the
+//! pool [`controller`], a program of its own, watches all nodes, pools and MachineConfigs.
 
 pub mod api;
+pub mod controller;
 mod controller_config;
 pub mod daemon;
 pub mod drain;
@@ -27,7 +29,7 @@ pub mod simulated;
 mod start;
 
 pub use listen::{Listening, Tls};
-pub use start::{DaemonOptions, connect, run};
+pub use start::{DaemonOptions, connect, run, spread};
 
 use crate::plan::backoff::jitter;
 

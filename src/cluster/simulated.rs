@@ -1,7 +1,8 @@
 //! A host that is not there: for tests and for simulating a fleet. It obeys, and is as quick or slow as
 //! it is told.
 //!
-//! What becomes of a MachineConfig is in its annotation [`PLAN`]: `live`, `refused`, `broken` (cannot be
+//! What becomes of a MachineConfig is in its annotation [`PLAN`], or, as rendered ones have no annotations,
+//! in a kernel argument of that name: `live`, `refused`, `broken` (cannot be
 //! fetched), `unhealthy` (goes back after its boot); anything else is a reboot.
 //!
 //! With a file, it outlives its daemon as a real one does, what runs on it goes on, and a test may edit what
@@ -189,7 +190,11 @@ fn done(outcome: Outcome) -> Done {
 
 fn plan_of(wanted: &Wanted) -> String {
     let config: serde_json::Value = serde_json::from_str(&wanted.machine_config).unwrap_or_default();
-    config["metadata"]["annotations"][PLAN].as_str().unwrap_or("reboot").to_owned()
+    let annotated = config["metadata"]["annotations"][PLAN].as_str();
+    let arguments = config["spec"]["kernelArguments"].as_array().into_iter().flatten();
+    let argument =
+        || arguments.filter_map(|one| one.as_str()?.strip_prefix(PLAN)?.strip_prefix('=')).next_back();
+    annotated.or_else(argument).unwrap_or("reboot").to_owned()
 }
 
 impl Inner {

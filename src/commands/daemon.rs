@@ -1,4 +1,4 @@
-//! `mcd daemon`.
+//! `mcd daemon` and `mcd controller`.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -10,8 +10,8 @@ use crate::cluster::drain::{self, SelfDrainer};
 use crate::cluster::drainer::NoDrainer;
 use crate::cluster::host_call::{HostCall, SystemdHost};
 use crate::cluster::simulated::{Pace, Simulated};
-use crate::cluster::{self, Listening, Tls};
-use crate::options::DaemonOptions;
+use crate::cluster::{self, Listening, Tls, controller};
+use crate::options::{ControllerOptions, DaemonOptions};
 use crate::plan::cluster::{DrainBy, Settings};
 
 pub(super) fn run(options: DaemonOptions) -> Result<Ended> {
@@ -25,11 +25,9 @@ pub(super) fn run(options: DaemonOptions) -> Result<Ended> {
         settings,
         kubeconfig: options.kubeconfig,
         listen: Some(Listening { address: options.listen, tls }),
+        spread: options.start_spread,
     };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("starting the daemon's thread")?;
+    let runtime = runtime()?;
     let Some(config) = options.simulated_host else {
         let host = Rc::new(SystemdHost::of_pod());
         return runtime.block_on(follow(&asked, host, &options.kubelet_kubeconfig));
@@ -42,6 +40,17 @@ pub(super) fn run(options: DaemonOptions) -> Result<Ended> {
         None => Simulated::new(config, pace),
     };
     runtime.block_on(follow(&asked, Rc::new(host), &options.kubelet_kubeconfig))
+}
+
+/// `mcd controller`.
+pub(super) fn control(options: ControllerOptions) -> Result<Ended> {
+    let ControllerOptions { kubeconfig, namespace } = options;
+    runtime()?.block_on(controller::run(&controller::ControllerOptions { kubeconfig, namespace }))?;
+    Ok(Ended::Done)
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting the event loop")
 }
 
 async fn follow<H: HostCall + 'static>(

@@ -19,6 +19,8 @@ pub mod oci;
 pub mod origin;
 #[cfg(feature = "ostree")]
 pub mod policy;
+#[cfg(feature = "cluster")]
+pub mod pool;
 pub mod records;
 #[cfg(feature = "ostree")]
 pub mod redact;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::{Invocation, Request};
-use crate::cli::daemon::{DaemonArgs, DrainArg, OldStartArgs};
+use crate::cli::daemon::{ControllerArgs, DaemonArgs, DrainArg, OldStartArgs};
 use crate::error::Fault;
 
 /// `daemon`.
@@ -24,12 +24,23 @@ pub struct DaemonOptions {
     pub listen: SocketAddr,
     /// The certificate and its key, to serve them with.
     pub tls: Option<(PathBuf, PathBuf)>,
+    /// The first request is made within this time, at random.
+    pub start_spread: std::time::Duration,
     /// For tests: the config of a host that is simulated.
     pub simulated_host: Option<String>,
     /// For tests: how long it prepares, reboots and judges.
     pub simulated_pace: std::time::Duration,
     /// For tests: where its state stands.
     pub simulated_state: Option<PathBuf>,
+}
+
+/// `controller`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ControllerOptions {
+    /// Instead of the pod's service account.
+    pub kubeconfig: Option<PathBuf>,
+    /// Where the Lease is.
+    pub namespace: String,
 }
 
 /// The variable that a pod's manifest sets from `spec.nodeName`.
@@ -41,9 +52,7 @@ pub(super) fn daemon(args: DaemonArgs, variable: Option<String>) -> Result<Daemo
             .why(format!("neither --node-name nor the variable {NODE_NAME} is set"))
             .next("set the variable from spec.nodeName in the pod's manifest")
     })?;
-    // It becomes part of a path of the API.
-    let is_name = node.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-.".contains(&b));
-    if !is_name {
+    if !is_name(&node) {
         return Err(Fault::usage(format!("--node-name={node}: not the name of a Node"))
             .why("names are small letters, digits, '-' and '.'")
             .next("`kubectl get nodes` shows them"));
@@ -56,10 +65,26 @@ pub(super) fn daemon(args: DaemonArgs, variable: Option<String>) -> Result<Daemo
         kubeconfig: args.kubeconfig,
         listen: args.listen,
         tls: args.metrics_tls_cert.zip(args.metrics_tls_key),
+        start_spread: std::time::Duration::from_secs(args.start_spread),
         simulated_host: args.simulated_host,
         simulated_pace: std::time::Duration::from_millis(args.simulated_pace),
         simulated_state: args.simulated_state,
     })
+}
+
+/// It becomes part of a path of the API.
+fn is_name(name: &str) -> bool {
+    name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-.".contains(&b))
+}
+
+pub(super) fn controller(args: ControllerArgs) -> Result<ControllerOptions, Fault> {
+    let ControllerArgs { kubeconfig, namespace } = args;
+    if namespace.is_empty() || !is_name(&namespace) {
+        return Err(Fault::usage(format!("--namespace={namespace}: not the name of a namespace"))
+            .why("names are small letters, digits and '-'")
+            .next("manifests/ make the namespace mcd"));
+    }
+    Ok(ControllerOptions { kubeconfig, namespace })
 }
 
 pub(super) fn variable() -> Option<String> {

@@ -211,3 +211,12 @@ fn the_old_daemon_starts_with_its_flags() {
     assert_eq!((options.drains_itself, options.self_heal), (true, true));
     assert_eq!(fault("mcd daemon --node-name=../x").kind, ExitKind::Usage);
 }
+
+#[test]
+fn the_controller_has_a_namespace() {
+    let Request::Controller(options) = request("mcd controller --kubeconfig=/k") else { panic!() };
+    assert_eq!((options.namespace.as_str(), options.kubeconfig), ("mcd", Some("/k".into())));
+    for wrong in ["", "../x", "A"] {
+        assert_eq!(fault(&format!("mcd controller --namespace={wrong}")).kind, ExitKind::Usage, "{wrong}");
+    }
+}

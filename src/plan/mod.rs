@@ -25,6 +25,8 @@ pub mod drift;
 #[cfg(feature = "ostree")]
 pub mod firstboot;
 pub mod health;
+#[cfg(feature = "cluster")]
+pub mod pool;
 pub mod preflight;
 pub mod reboot;
 #[cfg(feature = "ostree")]

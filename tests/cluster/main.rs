@@ -11,6 +11,7 @@
 #![cfg(feature = "cluster")]
 
 mod drains;
+mod fleet;
 mod hosts;
 // The machine that is booted, as the stories of one host have it.
 #[path = "../it/nspawn/installation.rs"]
@@ -18,6 +19,7 @@ mod installation;
 mod killed;
 mod metrics;
 mod outages;
+mod pools;
 mod real;
 mod refusals;
 mod updates;

@@ -100,3 +100,60 @@ fn a_kubelets_credentials_evict_only_from_its_node() {
     let error = evict("victim-there").unwrap_err().to_string();
     assert!(error.contains("can only evict") || error.contains("no relationship"), "{error}");
 }
+
+#[test]
+fn rbac_and_policy_confine_the_pool_controller() {
+    let plane = plane();
+    let caller = caller(&account_token(plane, NAMESPACE, crate::pools::ACCOUNT, None).unwrap());
+    let node = Node::create_with(plane, "told", json!({}), json!({ "example.com/kept": "x" })).unwrap();
+    let annotate = |name: &str, value: &str| json!({ "metadata": { "annotations": { name: value } } });
+    let (path, desired) = (node.path(), key("desiredConfig"));
+
+    caller.patch(&path, &annotate(&desired, "rendered-a")).unwrap().ok().unwrap();
+    refused(&caller.patch(&path, &annotate(&desired, "99-mine")).unwrap(), "only rendered MachineConfigs");
+    refused(
+        &caller.patch(&path, &annotate(&key("state"), "Done")).unwrap(),
+        "only the annotation desiredConfig",
+    );
+    let taken = json!({ "metadata": { "annotations": { "example.com/kept": null } } });
+    refused(&caller.patch(&path, &taken).unwrap(), "only the annotation desiredConfig");
+    let cordon = json!({ "spec": { "unschedulable": true } });
+    refused(&caller.patch(&path, &cordon).unwrap(), "only an annotation");
+    let label = json!({ "metadata": { "labels": { "a": "b" } } });
+    refused(&caller.patch(&path, &label).unwrap(), "only an annotation");
+    refused(&caller.delete(&path, &json!({})).unwrap(), "cannot delete");
+
+    let configs = format!("{GROUP}/machineconfigs");
+    let config = |name: &str, pool: Option<&str>| {
+        let owners: Vec<_> = pool
+            .map(|pool| json!({ "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool", "name": pool, "uid": "1" }))
+            .into_iter()
+            .collect();
+        json!({ "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
+            "metadata": { "name": name, "ownerReferences": owners }, "spec": {} })
+    };
+    caller.post(&configs, &config("rendered-x-1", Some("x"))).unwrap().ok().unwrap();
+    for one in [config("50-x", Some("x")), config("rendered-x-2", None), config("rendered-x-2", Some("y"))] {
+        refused(&caller.post(&configs, &one).unwrap(), "is not rendered");
+    }
+    plane.admin().post(&configs, &config("50-kept", None)).unwrap().ok().unwrap();
+    refused(&caller.delete(&format!("{configs}/50-kept"), &json!({})).unwrap(), "is not rendered");
+    refused(&caller.patch(&format!("{configs}/50-kept"), &label).unwrap(), "cannot patch");
+    caller.delete(&format!("{configs}/rendered-x-1"), &json!({})).unwrap().ok().unwrap();
+
+    let pools = format!("{GROUP}/machineconfigpools");
+    let pool = json!({ "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",
+        "metadata": { "name": "confined" }, "spec": { "paused": true } });
+    plane.admin().post(&pools, &pool).unwrap().ok().unwrap();
+    let path = format!("{pools}/confined");
+    let set = |field: &str, value| json!({ "spec": { field: value } });
+    caller.patch(&path, &set("configuration", json!({ "name": "rendered-x" }))).unwrap().ok().unwrap();
+    refused(&caller.patch(&path, &set("paused", json!(false))).unwrap(), "only spec.configuration");
+    refused(&caller.patch(&path, &set("maxUnavailable", json!(9))).unwrap(), "only spec.configuration");
+    refused(&caller.patch(&path, &label).unwrap(), "only spec.configuration");
+    refused(&caller.post(&pools, &pool).unwrap(), "cannot create");
+
+    for path in ["/api/v1/secrets", "/api/v1/pods", "/apis/coordination.k8s.io/v1/namespaces/mcd/leases"] {
+        refused(&caller.get(path).unwrap(), "forbidden");
+    }
+}

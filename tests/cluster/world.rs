@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use mcd_test_support::kube::{ControlPlane, Node, daemon_set_token, pod_token};
+use mcd_test_support::kube::{ControlPlane, Node, account_token, daemon_set_token, pod_token};
 use mcd_test_support::process::Guarded;
 use serde_json::{Value, json};
 
@@ -48,6 +48,14 @@ pub(super) fn apply_manifests(plane: &ControlPlane) {
         assert!(start.elapsed() < PATIENCE, "the admission policies do not act");
         std::thread::sleep(Duration::from_millis(200));
     }
+    let token = account_token(plane, NAMESPACE, crate::pools::ACCOUNT, None).unwrap();
+    let controller = plane.admin().with_token(&token);
+    let probe =
+        |number: u128| json!({ "metadata": { "annotations": { "mcd.test/no": number.to_string() } } });
+    while controller.patch(&node.path(), &probe(start.elapsed().as_millis())).unwrap().status < 300 {
+        assert!(start.elapsed() < PATIENCE, "the admission policies of the pool controller do not act");
+        std::thread::sleep(Duration::from_millis(200));
+    }
     node.delete().unwrap();
 }
 
@@ -88,6 +96,18 @@ impl Host<'static> {
     /// The same with another daemon.
     pub(super) fn done_with(name: &str, options: Options) -> Self {
         Self::done_on(plane(), name, options)
+    }
+
+    /// A node of a pool that is Done with `config`, its daemon running.
+    pub(super) fn of_pool(name: &str, pool: &str, config: &str) -> Self {
+        let annotations =
+            json!({ key("currentConfig"): config, key("desiredConfig"): config, key("state"): "Done" });
+        let mut host = Self::new(plane(), name, annotations, Options::default());
+        let label = format!("node-role.kubernetes.io/{pool}");
+        host.node.patch(&json!({ "metadata": { "labels": { label: "" } } })).unwrap();
+        host.start(config);
+        host.until_started();
+        host
     }
 }
 
@@ -141,6 +161,8 @@ impl<'p> Host<'p> {
             &kubeconfig,
             "--listen",
             if self.options.tls { "0.0.0.0:0" } else { "127.0.0.1:0" },
+            "--start-spread",
+            "0",
             "--simulated-host",
             config,
             "--simulated-state",
@@ -263,24 +285,31 @@ impl<'p> Host<'p> {
         self.node.annotation(&key("reason")).unwrap()
     }
 
+    /// Carries an order of the drain annotation out, if there is one; gives the node as it was, and the order.
+    pub(super) fn play_drain(&self) -> (Value, Option<String>) {
+        let node = self.node.get().unwrap();
+        let wished = annotation(&node, "desiredDrain").to_owned();
+        let is_carried_out = wished.is_empty() || wished == annotation(&node, "lastAppliedDrain");
+        if self.options.drains_itself || is_carried_out {
+            return (node, None);
+        }
+        let cordon = wished.starts_with("drain-");
+        self.node
+            .patch(&json!({
+                "spec": { "unschedulable": cordon },
+                "metadata": { "annotations": { key("lastAppliedDrain"): wished } }
+            }))
+            .unwrap();
+        (node, Some(wished))
+    }
+
     #[track_caller]
     pub(super) fn until(&self, ends: &dyn Fn(&Value) -> bool) -> Vec<String> {
         let start = Instant::now();
         let mut drains = Vec::new();
         loop {
-            let node = self.node.get().unwrap();
-            let wished = annotation(&node, "desiredDrain");
-            let is_ours = !self.options.drains_itself;
-            if is_ours && !wished.is_empty() && wished != annotation(&node, "lastAppliedDrain") {
-                let cordon = wished.starts_with("drain-");
-                self.node
-                    .patch(&json!({
-                        "spec": { "unschedulable": cordon },
-                        "metadata": { "annotations": { key("lastAppliedDrain"): wished } }
-                    }))
-                    .unwrap();
-                drains.push(wished.to_owned());
-            }
+            let (node, drained) = self.play_drain();
+            drains.extend(drained);
             if ends(&node) {
                 return drains;
             }

@@ -12,6 +12,8 @@
 pub mod kargs;
 #[cfg(feature = "ostree")]
 pub(super) mod read;
+#[cfg(feature = "cluster")]
+pub mod render;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,5 +1,6 @@
 //! What the API server was asked, by its own audit log.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::PathBuf;
@@ -22,6 +23,8 @@ pub struct Request {
     pub agent: String,
     /// The node whose pod's token was used, empty for another token.
     pub node: String,
+    /// When it came, as `2026-01-02T03:04:05.678901Z`.
+    pub received: String,
     /// The answer's status; 0 while there is none (a watch that goes on).
     pub status: u64,
 }
@@ -45,20 +48,24 @@ impl Audit {
         file.seek(SeekFrom::Start(self.from))?;
         let mut text = String::new();
         file.read_to_string(&mut text)?;
-        let mut requests: Vec<(String, Request)> = Vec::new();
+        let mut requests: Vec<Request> = Vec::new();
+        let mut places: HashMap<String, usize> = HashMap::new();
         for line in text.lines() {
             // The last line may be half written.
             let Ok(event) = serde_json::from_str::<Value>(line) else { continue };
             let id = event["auditID"].as_str().unwrap_or_default().to_owned();
             let request = read(&event);
-            match requests.iter_mut().rev().find(|(other, _)| *other == id) {
-                Some((_, known)) => *known = request,
+            match places.get(&id).and_then(|place| requests.get_mut(*place)) {
+                Some(known) => *known = request,
                 // A watch that began earlier, and ended now.
                 None if event["stage"] != "RequestReceived" => {}
-                None => requests.push((id, request)),
+                None => {
+                    places.insert(id, requests.len());
+                    requests.push(request);
+                }
             }
         }
-        Ok(requests.into_iter().map(|(_, request)| request).collect())
+        Ok(requests)
     }
 
     /// The requests of one node: of its pod, and those with its kubelet's credentials.
@@ -98,6 +105,7 @@ fn read(event: &Value) -> Request {
         user: text(&event["user"]["username"]),
         agent: text(&event["userAgent"]),
         node: text(&event["user"]["extra"]["authentication.kubernetes.io/node-name"][0]),
+        received: text(&event["requestReceivedTimestamp"]),
         status: event["responseStatus"]["code"].as_u64().unwrap_or_default(),
     }
 }

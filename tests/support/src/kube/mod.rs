@@ -15,5 +15,5 @@ mod start;
 pub use api::{Answer, Api};
 pub use audit::{Audit, Request, table};
 pub use kubelet::{HANGS, Kubelet};
-pub use node::{Node, account_token, daemon_set_token, pod_token};
+pub use node::{Node, account_token, daemon_set_token, node_token, pod_token};
 pub use plane::ControlPlane;

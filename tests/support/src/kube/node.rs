@@ -123,6 +123,13 @@ pub fn daemon_set_token(
     account_token(plane, namespace, account, Some(&reference))
 }
 
+/// A token of `account` that is bound to the Node itself: it carries the same claim, without a pod.
+pub fn node_token(plane: &ControlPlane, namespace: &str, account: &str, node: &Node<'_>) -> Result<String> {
+    let uid = node.get()?["metadata"]["uid"].clone();
+    let reference = json!({ "kind": "Node", "apiVersion": "v1", "name": node.name(), "uid": uid });
+    account_token(plane, namespace, account, Some(&reference))
+}
+
 /// A token of `account`; bound to an object, or, with `None`, to nothing.
 pub fn account_token(
     plane: &ControlPlane,

@@ -98,6 +98,8 @@ impl Setup {
             format!("--audit-policy-file={}", own("audit-policy.yaml")),
             format!("--audit-log-path={}", own("audit.log")),
             "--audit-log-mode=blocking".to_owned(),
+            // In MB: the log of a fleet must not be turned over while it is counted.
+            "--audit-log-maxsize=8192".to_owned(),
         ];
         self.start("apiserver", &self.program, &arguments)
     }

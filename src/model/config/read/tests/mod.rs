@@ -5,6 +5,8 @@ mod fixtures;
 mod merging;
 mod properties;
 mod refusals;
+#[cfg(feature = "cluster")]
+mod rendering;
 mod shapes;
 
 use super::*;

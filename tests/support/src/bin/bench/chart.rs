@@ -14,7 +14,8 @@ const BAR: f64 = 15.0;
 const GROUP: f64 = 48.0;
 const TOP: f64 = 64.0;
 
-const STYLE: &str = "<style>
+/// What all pictures look like.
+pub(crate) const STYLE: &str = "<style>
 text { font: 13px system-ui, sans-serif; fill: #24292f }
 .title { font-weight: 600; font-size: 15px }
 .small { fill: #57606a; font-size: 12px }

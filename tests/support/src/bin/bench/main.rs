@@ -3,6 +3,7 @@
 
 mod chart;
 mod config;
+mod fleet;
 mod measure;
 mod report;
 mod results;
@@ -13,6 +14,7 @@ use anyhow::{Result, bail};
 
 const USAGE: &str = "usage: bench measure RESULTS CASE WHO COMMAND [ARGUMENT]…
        bench report RESULTS FACTS DOCUMENT PICTURE
+       bench report-fleet RESULTS FACTS DOCUMENT PICTURE
        bench configs FOLDER | loop FOLDER FILES | hash FOLDER | report-config RESULTS FACTS DOCUMENT
 measure runs the command and appends a line to RESULTS: case, who, wall seconds, CPU seconds of all
 processes, peak memory of the process itself and of its descendants in MiB.
@@ -28,6 +30,9 @@ fn main() -> Result<()> {
         }
         ["report", results, facts, document, picture] => {
             report::report(Path::new(results), Path::new(facts), Path::new(document), Path::new(picture))
+        }
+        ["report-fleet", results, facts, document, picture] => {
+            fleet::report(Path::new(results), Path::new(facts), Path::new(document), Path::new(picture))
         }
         ["configs", folder] => config::write_configs(Path::new(folder)),
         ["loop", folder, files] => config::plain_loop(Path::new(folder), files.parse()?),

@@ -1,0 +1,5 @@
+//! What the controller decides.
+
+mod property;
+mod rows;
+mod world;
