@@ -118,9 +118,7 @@ impl Host {
 
     /// Who holds the host lock, as text.
     pub(crate) fn lock_holder(&self) -> String {
-        self.root()
-            .open("ostree/lock")
-            .map_or_else(|_| UNKNOWN_HOLDER.to_owned(), describe_holder)
+        self.root().open("ostree/lock").map_or_else(|_| UNKNOWN_HOLDER.to_owned(), describe_holder)
     }
 
     fn explain(&self, error: glib::Error) -> anyhow::Error {
