@@ -78,8 +78,14 @@ impl Fleet {
         daemons.until_ready(PATIENCE);
         until(&plane, |pool| pool["status"]["updatedMachineCount"] == count && is_updated(pool));
         // The reports of those that began last.
-        std::thread::sleep(SETTLED);
-        let starting = of_daemons(&started);
+        let starting = loop {
+            let known = of_daemons(&started).len();
+            std::thread::sleep(SETTLED);
+            let now = of_daemons(&started);
+            if now.len() == known {
+                break now;
+            }
+        };
         let memory = anonymous().saturating_sub(before);
         Self { plane, controller, daemons, starting, memory, count }
     }
