@@ -43,6 +43,8 @@ enum Reason {
     Blocked,
     Certificate,
     Architecture,
+    /// What is named is no image: an index inside an index, an artefact.
+    Format,
     Space,
     /// A local storage keeps layers unpacked; old proxies cannot give them by their digests.
     Storage,
@@ -50,7 +52,7 @@ enum Reason {
 }
 
 /// The words of registries and of skopeo 1.9 to 1.19; the first that fits counts.
-const WORDS: [(&str, Reason); 26] = [
+const WORDS: [(&str, Reason); 27] = [
     ("no space left on device", Reason::Space),
     ("disk quota exceeded", Reason::Space),
     ("rejected by policy", Reason::Rejected),
@@ -61,6 +63,7 @@ const WORDS: [(&str, Reason); 26] = [
     ("does not match digest", Reason::Corrupt),
     ("does not match provided manifest digest", Reason::Corrupt),
     ("no image found in", Reason::Architecture),
+    ("unsupported manifest mime type", Reason::Format),
     ("http response to https", Reason::Certificate),
     ("x509", Reason::Certificate),
     ("certificate", Reason::Certificate),
@@ -96,7 +99,9 @@ fn reason(error: &Error, text: &str) -> Reason {
 impl Reason {
     fn kind(self) -> ExitKind {
         match self {
-            Self::Invalid | Self::Rejected | Self::Blocked | Self::Architecture => ExitKind::Refused,
+            Self::Invalid | Self::Rejected | Self::Blocked | Self::Architecture | Self::Format => {
+                ExitKind::Refused
+            }
             _ => ExitKind::Failed,
         }
     }
@@ -132,6 +137,9 @@ impl Reason {
                 "trust the registry's certificate, or mark the registry insecure in registries.conf"
             }
             Self::Architecture => "name an image, or an index with an image, for this architecture",
+            Self::Format => {
+                "name an image, or an index of images, by its own digest: an index inside an index is not followed"
+            }
             Self::Space => {
                 "free some space (`mcd cleanup` drops what no deployment needs) and run the same command again"
             }

@@ -4,7 +4,9 @@ use mcd_test_support::compress::Compression;
 use mcd_test_support::encapsulate::XattrStyle;
 use mcd_test_support::entry::{Entry, TarStyle};
 use mcd_test_support::fake_registry::FakeRegistry;
-use mcd_test_support::image::{Format, Image, foreign_architecture, write_archive, write_index};
+use mcd_test_support::image::{
+    Format, Image, foreign_architecture, write_archive, write_index, write_index_of_index,
+};
 use mcd_test_support::process::run;
 use mcd_test_support::sysroot::ostree;
 use mcd_test_support::tree::{Tree, noise};
@@ -164,6 +166,17 @@ fn root_of_an_index_this_machines_image_is_taken() {
     server.forget();
     host.mcd(&["pivot", &by_digest, "--unchanged-exit-77"]).fails(77, &[]);
     assert_eq!(server.requests(), []);
+}
+
+#[test]
+fn root_an_index_inside_an_index_is_refused() {
+    let host = Host::new();
+    let inner = write_index(&host.scratch.join("oci"), "all", vec![host.image_of(&Tree::v2())]).unwrap();
+    let outer = write_index_of_index(&inner, "nested").unwrap();
+    let before = host.status();
+    host.mcd(&["pivot", &outer.reference()])
+        .fails(3, &["an index inside an index is not followed", "its own digest"]);
+    assert_eq!(host.status(), before);
 }
 
 #[test]

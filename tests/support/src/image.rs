@@ -515,6 +515,22 @@ pub fn write_index(dir: &Path, tag: &str, images: Vec<Image>) -> Result<Written>
     })
 }
 
+/// Writes an index, tagged `tag`, whose only entry is another index.
+pub fn write_index_of_index(inner: &Written, tag: &str) -> Result<Written> {
+    let layout = Layout::open(&inner.dir)?;
+    let media_type = inner.media_type.as_str();
+    let entry = json!({
+        "mediaType": media_type, "digest": inner.digest, "size": inner.size,
+        "platform": { "architecture": host_architecture(), "os": "linux" },
+    });
+    let index = json!({ "schemaVersion": 2, "mediaType": media_type, "manifests": [entry] });
+    let index = serde_json::to_vec(&index)?;
+    let digest = layout.write_blob(&index)?;
+    let size = index.len() as u64;
+    layout.tag(tag, media_type, &digest, size)?;
+    Ok(Written { tag: tag.to_owned(), digest, size, ..inner.clone() })
+}
+
 /// Packs an OCI layout into one tar file: what `oci-archive:` reads.
 pub fn write_archive(dir: &Path, path: &Path) -> Result<()> {
     let mut archive = tar::Builder::new(fs::File::create(path)?);
