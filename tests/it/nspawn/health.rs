@@ -427,5 +427,5 @@ fn root_nspawn_a_registry_outage_sends_nobody_back() {
     let checks = seen["checks"].as_array().unwrap();
     let check = checks.iter().find(|check| check["name"] == "registry").unwrap();
     assert_eq!((&check["passed"], &check["weight"]), (&false.into(), &"wanted".into()), "{seen:#}");
-    fails(&machine, &["health"], 0, &["failed wanted   registry", "does not answer at"]);
+    fails(&machine, &["health"], 0, &["failed wanted   registry", "does not answer: no connection to"]);
 }
