@@ -31,6 +31,7 @@ use self::target::{CommitTree, FolderTree, Target, read_object};
 use self::wish::Wishes;
 use crate::error::Fault;
 use crate::host::selinux::Policy;
+use crate::host::unexplained;
 use crate::model::applied::{CONTENT_STORE, Original};
 use crate::model::config::{Blob, Config, Invalid};
 use crate::model::digest::Digest;
@@ -95,7 +96,8 @@ pub fn layer(repo: &ostree::Repo, request: &LayerRequest<'_>) -> Result<Layered>
     let mut writer = Writer::new(repo, &target, &policy, &held, objects, request.image_commit)?;
     let transaction = repo.auto_transaction(gio::Cancellable::NONE)?;
     let root = writer.write(&mut made)?;
-    transaction.commit(gio::Cancellable::NONE)?;
+    unexplained::commit_transaction(repo)?;
+    drop(transaction);
     let commit = writer.commit(&root, request.image_commit)?;
     let written = writer.written;
     Ok(Layered { commit, manifest: made.manifest, written, warnings: made.warnings })
