@@ -33,7 +33,7 @@ use crate::error::Fault;
 use crate::host::selinux::Policy;
 use crate::host::unexplained;
 use crate::model::applied::{CONTENT_STORE, Original};
-use crate::model::config::{Blob, Config, Invalid};
+use crate::model::config::{Blob, Config, Invalid, said};
 use crate::model::digest::Digest;
 use crate::model::manifest::{MANIFEST_PATH, Manifest, Source};
 
@@ -192,9 +192,14 @@ fn describe(made: &mut Composed, config: Option<&Config>, source: &Source, previ
         manifest.kernel_type.clone_from(&previous.kernel_type);
         manifest.extensions.clone_from(&previous.extensions);
         manifest.extensions_image.clone_from(&previous.extensions_image);
+        manifest.disks.clone_from(&previous.disks);
     }
     let Some(config) = config.filter(|_| *source == Source::MachineConfig) else { return };
     manifest.names.clone_from(&config.names);
+    if let Some(managed) = &config.managed {
+        // A request for nothing has no name, and leaves no word of the disks: the next is the first.
+        manifest.disks = (!config.names.is_empty()).then(|| said(&managed.disks));
+    }
     if let Some(arguments) = &config.kernel_arguments {
         manifest.kernel_arguments.clone_from(arguments);
         // A MachineConfig, which speaks of packages too.
