@@ -12,6 +12,7 @@ use ostree::{gio, glib};
 
 use super::host_lock::HostLocked;
 use super::status::name_of;
+use super::unexplained;
 use crate::error::Fault;
 use crate::model::boot_order::{self, AfterDeploy};
 use crate::model::digest::Digest;
@@ -158,8 +159,7 @@ impl HostLocked<'_> {
     /// Makes `order` the boot order: one atomic switch. A staged deployment stays only if it is first.
     #[context("Switching the boot order")]
     pub(super) fn write_order(&self, order: &[ostree::Deployment]) -> Result<()> {
-        let options = ostree::SysrootWriteDeploymentsOpts { do_postclean: false };
-        self.sysroot().write_deployments_with_options(order, &options, gio::Cancellable::NONE)?;
+        unexplained::write_deployments(&self.sysroot(), order)?;
         self.reload()
     }
 
@@ -181,8 +181,7 @@ impl HostLocked<'_> {
 
     /// Removes what a deploy that failed left: a folder that no boot entry names.
     fn remove_leftovers(&self) {
-        let cleaned =
-            self.reload().and_then(|()| Ok(self.sysroot().prepare_cleanup(gio::Cancellable::NONE)?));
+        let cleaned = self.reload().and_then(|()| unexplained::prepare_cleanup(&self.sysroot()));
         if let Err(error) = cleaned {
             // The failure that led here is the one to report; the next cleanup tries again.
             tracing::warn!(%error, "cannot remove what the failed deployment left");

@@ -81,6 +81,8 @@ mod status;
 #[cfg(feature = "ostree")]
 mod sysroot;
 #[cfg(feature = "ostree")]
+mod unexplained;
+#[cfg(feature = "ostree")]
 pub(crate) mod watch;
 
 #[cfg(feature = "ostree")]

@@ -19,6 +19,7 @@ use super::records::{commit_of_base_ref, commit_of_derived_ref, id_of_keep_ref};
 use super::repo_lock::{self, RepoLock};
 use super::status::IMAGE_COMMIT;
 use super::sysroot::Host;
+use super::unexplained;
 use crate::model::digest::Digest;
 use crate::model::repo_refs::{BASE_IMAGE_PREFIX, BLOB_PREFIX, IMAGE_PREFIX, OWN_PREFIX, blob_of_ref};
 
@@ -158,7 +159,7 @@ impl HostLocked<'_> {
     /// refs of the others up to date.
     #[context("Removing dropped deployments")]
     fn remove_dropped_deployments(&self) -> Result<()> {
-        Ok(self.sysroot().prepare_cleanup(gio::Cancellable::NONE)?)
+        unexplained::prepare_cleanup(&self.sysroot())
     }
 }
 

@@ -14,6 +14,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::config::DisksSaid;
 use super::digest::Digest;
 
 /// The version that is written. Raised only when a field changes its meaning.
@@ -46,6 +47,9 @@ pub struct Manifest {
     /// `spec.baseOSExtensionsContainerImage`: told by `status`, nothing is installed from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extensions_image: Option<String>,
+    /// What the config said of disks; none where no config with files was the host's so far.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disks: Option<DisksSaid>,
     /// Sorted by path, each path once.
     #[serde(default)]
     pub entries: Vec<Entry>,

@@ -5,6 +5,7 @@
 //! against what runs.
 
 use super::config::Changes;
+use crate::model::config::DisksSaid;
 use crate::model::manifest::Manifest;
 
 /// Whether two manifests ask for the same of a host, and say the same about where it comes from.
@@ -14,8 +15,14 @@ pub fn means_the_same(one: &Manifest, other: &Manifest) -> bool {
         && one.kernel_arguments == other.kernel_arguments
         && one.kernel_type == other.kernel_type
         && one.extensions == other.extensions
-        && one.extensions_image == other.extensions_image;
+        && one.extensions_image == other.extensions_image
+        && said_of_disks(one) == said_of_disks(other);
     same_words && Changes::between(one, other, &|_| None).is_empty()
+}
+
+/// To have said nothing yet is to have said nothing.
+fn said_of_disks(manifest: &Manifest) -> Option<&DisksSaid> {
+    manifest.disks.as_ref().filter(|said| !said.is_empty())
 }
 
 /// What was found when the three were compared.

@@ -15,6 +15,8 @@ pub mod config;
 #[cfg(feature = "ostree")]
 pub mod content;
 #[cfg(feature = "ostree")]
+pub mod disks;
+#[cfg(feature = "ostree")]
 pub mod disruption;
 #[cfg(feature = "ostree")]
 pub mod doctor;

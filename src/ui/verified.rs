@@ -16,7 +16,9 @@ pub(crate) fn render(found: &Verified) -> String {
         page.push_str(&render_repaired(repaired));
     }
     if found.differences.is_empty() && found.host.is_empty() {
-        page.push_str(&format!("{names}: everything is as it was told to be\n"));
+        let but = if found.pending.is_empty() { "" } else { ", but for what the first boot does" };
+        page.push_str(&format!("{names}: everything is as it was told to be{but}\n"));
+        page.push_str(&render_pending(&found.pending));
         return page;
     }
     let count = found.differences.len() + found.host.len();
@@ -28,10 +30,24 @@ pub(crate) fn render(found: &Verified) -> String {
     for difference in &found.host {
         page.push_str(&render_host(difference));
     }
+    page.push_str(&render_pending(&found.pending));
     if !found.is_fine() {
         page.push_str(&format!("{}\n", mend(found)));
     }
     page
+}
+
+/// What is no fault: one line for each path.
+fn render_pending(pending: &[Difference]) -> String {
+    let mut lines: Vec<String> = pending
+        .iter()
+        .map(|one| {
+            let path = one.asked.as_ref().unwrap_or(&one.path);
+            format!("  {}: will be laid down at the first boot\n", clean(path.as_str()))
+        })
+        .collect();
+    lines.dedup();
+    lines.concat()
 }
 
 fn render_repaired(repaired: &Repaired) -> String {

@@ -31,8 +31,9 @@ use self::target::{CommitTree, FolderTree, Target, read_object};
 use self::wish::Wishes;
 use crate::error::Fault;
 use crate::host::selinux::Policy;
+use crate::host::unexplained;
 use crate::model::applied::{CONTENT_STORE, Original};
-use crate::model::config::{Blob, Config, Invalid};
+use crate::model::config::{Blob, Config, Invalid, said};
 use crate::model::digest::Digest;
 use crate::model::manifest::{MANIFEST_PATH, Manifest, Source};
 
@@ -95,7 +96,8 @@ pub fn layer(repo: &ostree::Repo, request: &LayerRequest<'_>) -> Result<Layered>
     let mut writer = Writer::new(repo, &target, &policy, &held, objects, request.image_commit)?;
     let transaction = repo.auto_transaction(gio::Cancellable::NONE)?;
     let root = writer.write(&mut made)?;
-    transaction.commit(gio::Cancellable::NONE)?;
+    unexplained::commit_transaction(repo)?;
+    drop(transaction);
     let commit = writer.commit(&root, request.image_commit)?;
     let written = writer.written;
     Ok(Layered { commit, manifest: made.manifest, written, warnings: made.warnings })
@@ -190,9 +192,14 @@ fn describe(made: &mut Composed, config: Option<&Config>, source: &Source, previ
         manifest.kernel_type.clone_from(&previous.kernel_type);
         manifest.extensions.clone_from(&previous.extensions);
         manifest.extensions_image.clone_from(&previous.extensions_image);
+        manifest.disks.clone_from(&previous.disks);
     }
     let Some(config) = config.filter(|_| *source == Source::MachineConfig) else { return };
     manifest.names.clone_from(&config.names);
+    if let Some(managed) = &config.managed {
+        // A request for nothing has no name, and leaves no word of the disks: the next is the first.
+        manifest.disks = (!config.names.is_empty()).then(|| said(&managed.disks));
+    }
     if let Some(arguments) = &config.kernel_arguments {
         manifest.kernel_arguments.clone_from(arguments);
         // A MachineConfig, which speaks of packages too.

@@ -110,14 +110,14 @@ fn work_out(tree: &Scratch, wanted: &Wanted<'_>) -> Result<Links> {
     let ours: Vec<&str> = enabled.iter().copied().filter(is_ours).collect();
     let disabled = [of(Some(false)), by_preset.clone(), ours].concat();
     let disabled = tree.with_links(&disabled, &image);
-    for (unit, why) in tree.each("disable", &disabled) {
+    for (unit, why) in tree.each("disable", &disabled)? {
         result.warnings.push(format!("unit {unit}: {why}"));
     }
     let without = if disabled.is_empty() { image.clone() } else { tree.links()? };
-    for (unit, why) in tree.each("preset", &by_preset) {
+    for (unit, why) in tree.each("preset", &by_preset)? {
         result.warnings.push(format!("unit {unit}: {why}"));
     }
-    result.refused.extend(tree.each("enable", &enabled));
+    result.refused.extend(tree.each("enable", &enabled)?);
     let with = tree.links()?;
     let made = tree.made_by_enabling(&enabled, &without, &with)?;
     let is_wish = |path: &Utf8PathBuf| wanted.nodes.contains_key(path.as_path());
@@ -219,25 +219,31 @@ impl Scratch {
         Ok(Self { path: format!("{base}/{name}"), parent, name, dir })
     }
 
-    fn systemctl(&self, verb: &str, units: &[&str]) -> Result<()> {
+    /// Says why it did not do so, if it says that. An error, where it came to no end of its own: that is
+    /// no fault of a unit.
+    fn systemctl(&self, verb: &str, units: &[&str]) -> Result<Option<String>> {
         if units.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         let output = self.command(verb, units).output().context("Starting systemctl")?;
         let said = String::from_utf8_lossy(&output.stderr);
         let said = said.replace(&self.path, "");
-        ensure!(output.status.success(), "systemctl {verb} ended with {}: {}", output.status, said.trim());
-        Ok(())
+        let ended = format!("systemctl {verb} ended with {}: {}", output.status, said.trim());
+        ensure!(output.status.code().is_some(), "{}", ended.trim_end_matches([':', ' ']));
+        Ok((!output.status.success()).then_some(ended))
     }
 
     /// Gives those units for which it fails, and why.
-    fn each(&self, verb: &str, units: &[&str]) -> Vec<(String, String)> {
-        if self.systemctl(verb, units).is_ok() {
-            return Vec::new();
+    fn each(&self, verb: &str, units: &[&str]) -> Result<Vec<(String, String)>> {
+        if self.systemctl(verb, units)?.is_none() {
+            return Ok(Vec::new());
         }
         // It gives up at the first: the others one by one.
-        let alone = units.iter().map(|unit| (unit, self.systemctl(verb, &[unit])));
-        alone.filter_map(|(unit, end)| Some(((*unit).to_owned(), end.err()?.to_string()))).collect()
+        let mut failed = Vec::new();
+        for unit in units {
+            failed.extend(self.systemctl(verb, &[unit])?.map(|why| ((*unit).to_owned(), why)));
+        }
+        Ok(failed)
     }
 
     /// The links that enabling makes, those that the image had before among them.
@@ -254,9 +260,9 @@ impl Scratch {
         if enabled.is_empty() {
             return Ok(made);
         }
-        self.each("disable", &enabled);
+        self.each("disable", &enabled)?;
         let taken_away = self.links()?;
-        self.each("enable", &enabled);
+        self.each("enable", &enabled)?;
         let again = self.links()?;
         let there = again.iter().filter(|(path, target)| {
             with.get(*path) == Some(target) && taken_away.get(*path) != Some(target)
@@ -300,6 +306,7 @@ impl Scratch {
 
     fn is_enabled(&self, unit: &str) -> Result<bool> {
         let output = self.command("is-enabled", &[unit]).output().context("Starting systemctl")?;
+        ensure!(output.status.code().is_some(), "systemctl is-enabled ended with {}", output.status);
         let said = output.stdout.strip_suffix(b"\n").unwrap_or(&output.stdout);
         Ok(matches!(said, b"enabled" | b"alias" | b"generated"))
     }

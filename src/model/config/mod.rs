@@ -9,6 +9,7 @@
 //!
 //! *Absent* means "not managed by this request", *empty* means "nothing of ours may remain".
 
+mod disks;
 pub mod kargs;
 #[cfg(feature = "ostree")]
 pub(super) mod read;
@@ -24,6 +25,7 @@ use camino::Utf8PathBuf;
 use super::digest::Digest;
 use super::image_ref::OsImage;
 
+pub use disks::{DiskSection, Disks, DisksSaid, SECTIONS, said};
 #[cfg(feature = "ostree")]
 pub use read::{CONTENT_MAX, CONTENTS_MAX, Input, Invalid, gunzip, read};
 
@@ -60,6 +62,8 @@ pub struct Managed {
     pub units: BTreeMap<String, Unit>,
     /// The user `core`, if the config has it.
     pub core: Option<Core>,
+    /// What is said of disks: compared with what was said before, never carried out.
+    pub disks: Disks,
 }
 
 /// One file, directory or link.

@@ -94,6 +94,9 @@ fn ignition(managed: &Managed, packing: Packing) -> Value {
             config["storage"][name] = Value::Array(list);
         }
     }
+    for (name, section) in &managed.disks {
+        config["storage"][name] = json!(section.items);
+    }
     if !units.is_empty() {
         config["systemd"]["units"] = Value::Array(units);
     }

@@ -5,8 +5,11 @@ use anyhow::Result;
 use super::ConfigRequest;
 use super::observe::Observed;
 use crate::error::Fault;
+use crate::model::config::DisksSaid;
+use crate::model::event::{Event, EventSink};
 use crate::model::manifest::Source;
 use crate::pipeline::Session;
+use crate::plan;
 
 /// Whether the running kernel is in FIPS mode; missing where it knows none.
 const FIPS_ENABLED: &str = "proc/sys/crypto/fips_enabled";
@@ -17,10 +20,24 @@ const FIPS_ARGUMENT: &str = "fips=1";
 pub(super) fn host(session: &Session, observed: &Observed, request: &ConfigRequest) -> Result<()> {
     only_files_of_others(request)?;
     fips(session, observed, request)?;
-    Ok(packages(observed, request)?)
+    packages(observed, request)?;
+    disks(request, observed.next.configured.carried.disks.as_ref(), session.sink.as_ref())
 }
 
-/// Image, arguments and packages are the MachineConfig's; other sources bring files.
+/// Disks stay as they were said to be; the first to say it is taken at its word.
+pub(super) fn disks(request: &ConfigRequest, before: Option<&DisksSaid>, sink: &dyn EventSink) -> Result<()> {
+    // Another source brings none (see above), and one that gives everything up says nothing of them.
+    let Some(managed) = &request.config.managed else { return Ok(()) };
+    if request.source != Source::MachineConfig || request.drops_others {
+        return Ok(());
+    }
+    for message in plan::disks::disks(&managed.disks, before)? {
+        sink.event(Event::Warning { message });
+    }
+    Ok(())
+}
+
+/// Image, arguments, packages and disks are the MachineConfig's; other sources bring files.
 fn only_files_of_others(request: &ConfigRequest) -> Result<(), Fault> {
     if request.source == Source::MachineConfig {
         return Ok(());
@@ -31,10 +48,11 @@ fn only_files_of_others(request: &ConfigRequest) -> Result<(), Fault> {
         ("kernelArguments", config.kernel_arguments.as_ref().is_some_and(|list| !list.is_empty())),
         ("kernelType", config.kernel_type.is_some()),
         ("extensions", !config.extensions.is_empty()),
+        ("config.storage.disks", config.managed.as_ref().is_some_and(|managed| !managed.disks.is_empty())),
     ];
     match asks.iter().find(|(_, is_asked)| *is_asked) {
         Some((field, _)) => Err(Fault::refused(format!("spec.{field} is refused from this source"))
-            .why("only a MachineConfig decides on image, kernel arguments and packages")
+            .why("only a MachineConfig decides on image, kernel arguments, packages and disks")
             .next("leave the field out, or leave --source out")),
         None => Ok(()),
     }

@@ -136,6 +136,7 @@ fn compare(place: &PlainRoot, request: &ConfigRequest, sink: &dyn EventSink) -> 
                 .into());
         }
     };
+    check::disks(request, before.manifest.disks.as_ref(), sink)?;
     let mut originals = before.originals.clone();
     if let Stand::Known(var) = read_record(&place.root, Record::Var)? {
         originals.extend(var.originals);

@@ -40,6 +40,9 @@ pub struct Verified {
     pub names: Vec<String>,
     /// Files, units, keys and passwords that are not as they must be.
     pub differences: Vec<Difference>,
+    /// The same, where that is no fault: the first boot of a new deployment lays it down.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pending: Vec<Difference>,
     /// Image and kernel arguments that are not.
     pub host: Vec<HostDifference>,
     /// What a repair changed.
@@ -147,15 +150,20 @@ fn look(session: &Session, observed: &Observed) -> Result<Verified> {
         return Ok(Verified::default());
     }
     let manifest = &side.configured.carried;
-    let differences = if side.status.staged {
+    let all = if side.status.staged {
         Vec::new()
     } else {
         differences(&root_of(&session.host, side)?, manifest, &Scope::ALL)?
     };
+    // Nothing was laid down on it so far: its commit tells what belongs there, not a record.
+    let is_new = !side.status.booted && side.configured.told_by == ToldBy::Commit;
+    let (pending, differences) =
+        all.into_iter().partition(|one| is_new && Scope::of(&one.path) != Some(Scope::Usr));
     Ok(Verified {
         managed: true,
         names: manifest.names.clone(),
         differences,
+        pending,
         host: host_differences(session, observed, side)?,
         repaired: None,
     })
@@ -311,6 +319,7 @@ fn look_at_root(place: &PlainRoot, manifest: &Manifest) -> Result<Verified> {
         managed: true,
         names: manifest.names.clone(),
         differences: differences(&place.root, manifest, &Scope::ALL)?,
+        pending: Vec::new(),
         host: if is_cut { vec![cut_live()] } else { Vec::new() },
         repaired: None,
     })

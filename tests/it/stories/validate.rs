@@ -34,7 +34,7 @@ spec:
   config:
     ignition: {version: 3.4.0}
     storage:
-      disks: [{device: /dev/sda}]
+      disks: [{}]
       files:
         - path: /etc//secret
           mode: 600

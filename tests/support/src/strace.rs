@@ -7,7 +7,12 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
+use std::process::{Command, ExitStatus, Output, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
@@ -55,6 +60,15 @@ const CALLS: [&str; 37] = [
 
 /// More of them, which copy-on-write file systems and attribute changes use.
 const MORE_CALLS: [&str; 5] = ["ioctl", "utimensat", "removexattr", "lremovexattr", "fremovexattr"];
+
+/// A program that is dead has had its children end after so long, or nobody lets them.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// No run takes so long, however busy the machine is.
+const LONGEST: Duration = Duration::from_secs(60);
+/// Said of a run that did not end by itself.
+pub const HANGS: &str = "\nthe run hangs\n";
+/// What a shell says of a program that was killed.
+const KILLED: i32 = 137;
 
 /// One call that changes something.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,6 +129,95 @@ pub fn struck(cut: &Cut, fate: Fate, log: &Path) -> Vec<String> {
     };
     let inject = format!("inject={}:{what}:when={}", cut.name, cut.number);
     strace(log, &["-e", &format!("trace={}", cut.name), "-e", &inject])
+}
+
+/// Runs a command that has [`struck`] in it to its end. What has not ended after [`LONGEST`] is killed, and
+/// its last line of errors is [`HANGS`].
+///
+/// strace 6.1 may stop for ever after the kill: children of the dead program (skopeo's threads) stay in
+/// a tracing stop, and it waits for them. That is no fault of what is tested: strace is ended then, and
+/// the code is that of a killed program.
+pub fn run_struck(command: &mut Command) -> Result<Output> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().context("Starting strace")?;
+    let (stdout, stderr) = (reading(child.stdout.take()), reading(child.stderr.take()));
+    let started = Instant::now();
+    let (mut is_dead, mut hangs) = (false, false);
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if started.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(5));
+            continue;
+        }
+        let tracer = find(child.id(), "strace");
+        match tracer {
+            Some(tracer) if children(tracer).into_iter().all(is_zombie) => {
+                is_dead = true;
+                kill(tracer);
+            }
+            _ if started.elapsed() > LONGEST => {
+                hangs = true;
+                // The tracer last: what it lets go would go on.
+                let traced = tracer.into_iter().flat_map(children);
+                traced.chain(tracer).chain([child.id()]).for_each(kill);
+            }
+            _ => {}
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    };
+    let text = |reader: JoinHandle<Vec<u8>>| reader.join().unwrap_or_default();
+    let mut output = Output { status, stdout: text(stdout), stderr: text(stderr) };
+    if hangs {
+        output.stderr.extend_from_slice(HANGS.as_bytes());
+    } else if is_dead {
+        output.status = ExitStatus::from_raw(KILLED << 8);
+    }
+    Ok(output)
+}
+
+fn reading(from: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut from) = from {
+            // What was read before an error is what there is to show.
+            let _ = from.read_to_end(&mut bytes);
+        }
+        bytes
+    })
+}
+
+/// The process called `name` among `process` and what descends from it.
+fn find(process: u32, name: &str) -> Option<u32> {
+    let is_it = fs::read_to_string(format!("/proc/{process}/comm")).is_ok_and(|comm| comm.trim() == name);
+    if is_it { Some(process) } else { children(process).into_iter().find_map(|child| find(child, name)) }
+}
+
+fn children(process: u32) -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let all = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    all.filter(|other| stat(*other).is_some_and(|(_, parent)| parent == process)).collect()
+}
+
+fn is_zombie(process: u32) -> bool {
+    stat(process).is_none_or(|(state, _)| state == "Z")
+}
+
+/// The state of a process and its parent.
+fn stat(process: u32) -> Option<(String, u32)> {
+    let text = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // They follow the name, which may hold anything but a last bracket.
+    let mut words = text.rsplit_once(") ")?.1.split_whitespace();
+    Some((words.next()?.to_owned(), words.next()?.parse().ok()?))
+}
+
+fn kill(process: u32) {
+    let process = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw);
+    if let Some(process) = process {
+        // It may have ended meanwhile.
+        let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
+    }
 }
 
 /// The calls of a recording that change a file, in their order.
@@ -184,8 +287,6 @@ pub fn cuts(calls: &[Call]) -> Vec<(Cut, Call)> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
-
     use super::*;
 
     #[test]

@@ -7,6 +7,8 @@ use crate::model::applied::{ETC_RECORD, VAR_RECORD};
 const VERSION_1: &str = include_str!("../../../../tests/fixtures/records/applied-v1.json");
 /// What a newer version may write: fields, kinds, sources and parts that nobody knows here.
 const NEWER: &str = include_str!("../../../../tests/fixtures/records/applied-future.json");
+/// Of the version that began to keep what a config says of disks.
+const MANIFEST_DISKS: &str = include_str!("../../../../tests/fixtures/records/manifest-v1-disks.json");
 const MANIFEST_1: &str = include_str!("../../../../tests/fixtures/records/manifest-v1.json");
 
 fn golden() -> Applied {
@@ -86,6 +88,15 @@ fn version_1() {
     assert_eq!(parse_manifest(MANIFEST_1.as_bytes()).unwrap(), record.manifest);
     let written = serde_json::to_string_pretty(&record.manifest).unwrap();
     assert_eq!(written.trim(), MANIFEST_1.trim());
+}
+
+#[test]
+fn what_was_said_of_disks() {
+    let said = std::collections::BTreeMap::from([("disks".to_owned(), Digest::of(b"said"))]);
+    let manifest = Manifest { disks: Some(said), ..golden().manifest };
+    assert_eq!(parse_manifest(MANIFEST_DISKS.as_bytes()).unwrap(), manifest);
+    let written = serde_json::to_string_pretty(&manifest).unwrap();
+    assert_eq!(written.trim(), MANIFEST_DISKS.trim(), "what is written has changed");
 }
 
 /// An older `mcd`, met after a rollback, finds paths, digests and owners in a newer record, and keeps

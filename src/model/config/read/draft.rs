@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use camino::{Utf8Path, Utf8PathBuf};
 
 use super::field::{Field, Report};
-use super::paths;
-use crate::model::config::{Blob, Config, Contents, Core, Managed, Owner, Request, RequestKind, Unit};
+use super::{disks, paths};
+use crate::model::config::{Blob, Config, Contents, Core, Disks, Managed, Owner, Request, RequestKind, Unit};
 use crate::model::image_ref::OsImage;
 
 /// Where unit files of the administrator stand.
@@ -39,6 +39,7 @@ pub(super) struct Draft {
     entries: BTreeMap<Utf8PathBuf, Request>,
     units: BTreeMap<String, UnitDraft>,
     core: Option<CoreDraft>,
+    pub(super) disks: Disks,
 }
 
 /// A unit; what is not said may be said by another document.
@@ -179,6 +180,7 @@ pub(super) fn merge(mut drafts: Vec<Draft>, report: &mut Report) -> Config {
             }),
             (earlier, core) => core.or(earlier),
         };
+        disks::merge(&mut all.disks, draft.disks, report);
     }
     config.extensions = unique(config.extensions);
     if all.is_managed {
@@ -346,6 +348,7 @@ fn finished(all: Draft) -> Managed {
             keys: unique(core.keys),
             password_hash: core.password,
         }),
+        disks: all.disks,
     }
 }
 

@@ -303,7 +303,7 @@ fn kind(value: &Value<'_>) -> &'static str {
 }
 
 /// Whether a value says nothing, however deep.
-fn is_empty(value: &Value<'_>) -> bool {
+pub(super) fn is_empty(value: &Value<'_>) -> bool {
     match value {
         Value::Null => true,
         Value::Bool(it) => !it,

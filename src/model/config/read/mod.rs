@@ -1,6 +1,7 @@
 //! From files to one [`Config`]: text, documents, what each says, all joined.
 
 mod contents;
+mod disks;
 pub(in crate::model) mod document;
 mod draft;
 mod field;

@@ -1,16 +1,13 @@
-//! `storage` of an Ignition config: files, directories and links. Disks are no matter of a host that
-//! runs already.
+//! `storage` of an Ignition config: files, directories and links. What is said of disks is kept for
+//! comparison.
 
 use camino::Utf8PathBuf;
 
 use super::document::Value;
 use super::draft::Draft;
 use super::field::{Field, Object, Report, number};
-use super::{contents, mode, paths};
-use crate::model::config::{Id, Owner, Request, RequestKind};
-
-/// Why partitions and the like are refused.
-const FIRST_BOOT: &str = "disks are laid out by Ignition when a machine is installed; leave it out";
+use super::{contents, disks, mode, paths};
+use crate::model::config::{Id, Owner, Request, RequestKind, SECTIONS};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -28,11 +25,11 @@ pub(super) fn read(
     report: &mut Report,
 ) {
     let Some(mut storage) = Object::read(value, at, report) else { return };
-    for name in ["disks", "raid", "filesystems"] {
-        storage.refuse(name, FIRST_BOOT, at, report);
-    }
-    if major > 2 {
-        storage.refuse("luks", FIRST_BOOT, at, report);
+    // Encryption came with 3.2; where it does not belong it is a field like any other unknown one.
+    for name in SECTIONS.into_iter().filter(|name| major > 2 || *name != "luks") {
+        if let Some(section) = disks::read(&mut storage, name, at, report) {
+            into.disks.insert(name.to_owned(), section);
+        }
     }
     for (name, kind) in [("files", Kind::File), ("directories", Kind::Directory), ("links", Kind::Link)] {
         let list_at = at.name(name);

@@ -211,3 +211,45 @@ fn root_each_source_replaces_its_own_entries_only() {
     host.mcd(&["forget", "--remove"]).ok();
     assert_eq!((host.next_file("usr/etc/a"), host.next_file("usr/etc/c")), (None, None));
 }
+
+#[test]
+fn root_what_the_first_boot_lays_down_is_no_difference() {
+    let host = Host::new();
+    let config =
+        machine("99-a").file("/etc/fixture.conf", "level = 9\n").file("/var/lib/thing/data", "for /var\n");
+    host.apply(&config, &[]).ok();
+    let found = host.mcd(&["verify"]).ok();
+    assert!(found.stdout.contains("but for what the first boot does"), "{found}");
+    assert!(found.stdout.contains("  /var/lib/thing/data: will be laid down at the first boot"), "{found}");
+    let json = host.mcd(&["verify", "--json"]).ok().json();
+    assert_eq!(json["pending"][0]["path"], "/var/lib/thing/data");
+    assert_eq!(json["differences"].as_array().unwrap().len(), 0);
+    let next = host.sysroot.next_boot().unwrap().deployment;
+    let booted = mcd_test_support::booted::Booted::boot(&host.sysroot, program(), &[]).unwrap();
+    Outcome::of(booted.mcd(&["boot"]).unwrap()).ok();
+    drop(booted);
+    assert!(!host.mcd(&["verify"]).ok().stdout.contains("first boot"));
+    // From then on it is one.
+    std::fs::write(next.join("etc/fixture.conf"), "level = 7\n").unwrap();
+    host.mcd(&["verify"]).fails(5, &[]);
+}
+
+#[test]
+fn root_a_systemctl_that_is_killed_is_no_fault_of_the_config() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let host = Host::new();
+    let before = host.switchable();
+    let config = machine("99-a").unit("a.service", "enabled: true, contents: \"[Service]\\nExecStart=/bin/true\\n[Install]\\nWantedBy=multi-user.target\\n\"");
+    let path = host.config(&config);
+    // As one that the kernel kills for want of memory.
+    let folder = host.scratch.join("bin");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("systemctl"), "#!/bin/sh\nkill -KILL $$\n").unwrap();
+    std::fs::set_permissions(folder.join("systemctl"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let search = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
+    let mut command = host.command(&["apply", path.to_str().unwrap()]);
+    let killed = Outcome::of(command.env("PATH", search).output().unwrap());
+    killed.fails(1, &["systemctl", "signal: 9"]);
+    assert_eq!(host.switchable(), before);
+    host.apply(&config, &[]).ok();
+}

@@ -2,6 +2,7 @@
 
 mod apply;
 mod diff;
+mod disks;
 mod follow;
 mod live;
 mod random;

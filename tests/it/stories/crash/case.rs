@@ -1,6 +1,6 @@
 //! One strike, and all that must hold afterwards.
 
-use mcd_test_support::strace::{Cut, Fate};
+use mcd_test_support::strace::{Cut, Fate, HANGS};
 use mcd_test_support::sysroot::Sysroot;
 
 use super::super::Outcome;
@@ -84,6 +84,13 @@ impl Case<'_> {
         let panicked = outcome.stderr.matches("panicked at").count();
         let woken = outcome.stderr.matches("failed to wake I/O driver").count();
         let says_why = outcome.stderr.contains("error:") && panicked == woken;
+        // Nothing wakes it any more: what it left is judged, as after a kill.
+        if outcome.stderr.ends_with(HANGS) {
+            return match self.fate {
+                Fate::Fail(_) if woken > 0 => Ok(Ended::Missed),
+                _ => Err(format!("the run hangs, and the {seen:?} state boots")),
+            };
+        }
         // Staged is done, but lost with the power.
         let may_be_lost = self.down == Down::PowerCut && seen == Ended::Old;
         match (self.fate, outcome.code) {

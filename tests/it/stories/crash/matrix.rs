@@ -20,6 +20,9 @@ fn step() -> usize {
     std::env::var("MCD_CRASH_STEP").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
 }
 
+/// After so many cases it says how far it is.
+const TOLD_EVERY: usize = 200;
+
 /// Cases at once.
 fn jobs() -> usize {
     std::env::var("MCD_CRASH_JOBS").ok().and_then(|text| text.parse().ok()).unwrap_or(2)
@@ -62,7 +65,12 @@ fn run(scene: &Scene) -> (Vec<(&'static str, Row)>, Vec<String>) {
     let (rows, wrong) = (Mutex::new(rows), Mutex::new(Vec::new()));
     let next = AtomicUsize::new(0);
     let strike = || {
-        while let Some((row, cut, call, fate, down)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some((row, cut, call, fate, down)) = work.get(number) else { break };
+            if number.is_multiple_of(TOLD_EVERY) {
+                println!("{}: {number} of {} cases", scene.name, work.len());
+            }
             match (Case { scene, cut, fate: *fate, down: *down }).check() {
                 Ok(ended) => {
                     let row = &mut rows.lock().unwrap()[*row].1;

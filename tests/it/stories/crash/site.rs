@@ -65,7 +65,10 @@ impl<'a> Site<'a> {
                 watched(command, &program().display().to_string(), &self.placed(arguments), watch)
             }
         };
-        Outcome::of(command.stdin(Stdio::null()).output().unwrap())
+        Outcome::of(match watch {
+            Watch::Struck(..) => strace::run_struck(&mut command).unwrap(),
+            Watch::Not | Watch::Recording(_) => command.stdin(Stdio::null()).output().unwrap(),
+        })
     }
 
     /// Arguments with the places of this copy.

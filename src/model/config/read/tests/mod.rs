@@ -1,5 +1,6 @@
 //! What is read, what is refused, and what it says then.
 
+mod disks;
 mod documents;
 mod fixtures;
 mod merging;

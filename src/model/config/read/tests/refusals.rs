@@ -15,14 +15,8 @@ pub(super) fn file(rest: &str) -> String {
     format!("storage: {{files: [{{path: /etc/x, {rest}}}]}}")
 }
 
-pub(super) const DISKS: &str = "disks are laid out by Ignition when a machine is installed; leave it out";
-
 #[test]
 fn what_belongs_to_the_installation() {
-    refused("storage: {disks: [{device: /dev/sda}]}", "storage.disks", DISKS);
-    refused("storage: {raid: [{name: md0}]}", "storage.raid", DISKS);
-    refused("storage: {filesystems: [{device: /dev/sda}]}", "storage.filesystems", DISKS);
-    refused("storage: {luks: [{name: root}]}", "storage.luks", DISKS);
     refused(
         "passwd: {groups: [{name: x}]}",
         "passwd.groups",

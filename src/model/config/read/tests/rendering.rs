@@ -23,6 +23,7 @@ fn meaning(mut config: Config) -> Config {
     if let Some(managed) = &mut config.managed {
         managed.entries.values_mut().for_each(|entry| entry.field.clear());
         managed.units.values_mut().for_each(|unit| unit.field.clear());
+        managed.disks.values_mut().for_each(|section| section.field.clear());
         managed.core.iter_mut().for_each(|core| core.field.clear());
     }
     config
@@ -52,6 +53,7 @@ const EVERYTHING: &str = "  osImageURL: registry.example:5000/os:1
       - path: /etc/remote
         contents: {source: 'https://example.com/x', compression: gzip, verification: {hash: sha256-2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881}}
       directories: [{path: /etc/d, mode: 0700}]
+      disks: [{device: /dev/vda, wipeTable: true, partitions: [{label: var, sizeMiB: 0}]}]
       links: [{path: /etc/l, target: ../x}, {path: /etc/h, target: /etc/mode, hard: true}]
     systemd:
       units:
