@@ -1,5 +1,7 @@
 //! Drains: by the operator's controller, and by the daemon itself with the kubelet's credentials.
 
+use std::collections::BTreeSet;
+
 use mcd_test_support::kube::table;
 use serde_json::{Value, json};
 
@@ -62,9 +64,15 @@ fn self_drain_evicts_what_must_leave_and_lets_the_node_back() {
     let requests = audit.of_node("self-drain").unwrap();
     let of_pods: Vec<_> = requests.iter().filter(|one| one.resource.starts_with("pods")).cloned().collect();
     assert!(of_pods.iter().all(|one| one.user == "system:node:self-drain"), "{of_pods:#?}");
-    let evictions = of_pods.iter().filter(|one| one.resource == "pods/eviction").count();
-    assert!(evictions <= PER_POD_MAX, "{}", table(&of_pods));
-    assert!(of_pods.len() - evictions <= 2, "a list and a watch: {}", table(&of_pods));
+    let (evictions, others): (Vec<_>, Vec<_>) =
+        of_pods.iter().partition(|one| one.resource == "pods/eviction");
+    // The pool controller's pods may have been scheduled here, too.
+    for name in evictions.iter().map(|one| &one.name).collect::<BTreeSet<_>>() {
+        let of_it = evictions.iter().filter(|one| one.name == *name).count();
+        assert!(of_it <= PER_POD_MAX, "{name}: {of_pods:#?}");
+    }
+    assert!(evictions.iter().any(|one| one.name == "self-plain"), "{of_pods:#?}");
+    assert!(others.len() <= 2, "a list and a watch: {}", table(&of_pods));
 }
 
 #[test]
